@@ -9,10 +9,16 @@ package inference
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"demur/data"
 )
+
+// ErrUnavailable is wrapped by errors that mean: this engine or this model cannot
+// be had here, and trying again will not help. A library or a server is missing,
+// a model file is absent, damaged or of an unknown kind.
+var ErrUnavailable = errors.New("engine or model not available")
 
 // A Grammar binds an answer to a form. Engines use the description that they
 // understand; both must describe the same language.
@@ -57,23 +63,23 @@ type Answer struct {
 // Info describes an open engine. Plan is everything that can change a bit of
 // the output; its digest is part of the plan id that stands in every row.
 type Info struct {
-	Engine       string            `json:"engine"`          // llamacpp, ollama, scripted
-	Version      string            `json:"version"`         // of the engine's library or server
-	Model        string            `json:"model"`           // name for tables, no path
-	ModelDigest  string            `json:"model_digest"`    // "sha256:" and 64 hex digits
+	Engine       string            `json:"engine"`            // llamacpp, ollama, scripted
+	Version      string            `json:"version"`           // of the engine's library or server
+	Model        string            `json:"model"`             // name for tables, no path
+	ModelDigest  string            `json:"model_digest"`      // "sha256:" and 64 hex digits
 	Adapter      string            `json:"adapter,omitempty"` // digest of a LoRA adapter
-	TemplateHash string            `json:"template_sha256"` // of the chat template in force
+	TemplateHash string            `json:"template_sha256"`   // of the chat template in force
 	Architecture string            `json:"architecture,omitempty"`
 	Device       string            `json:"device"`
 	Context      int               `json:"context"` // tokens that prompt and answer of one trial may have together
 	Blocks       int               `json:"blocks,omitempty"`
 	Width        int               `json:"width,omitempty"`
-	Plan         map[string]string `json:"plan"`         // settings that fix the bits: library digests, CPU variant, flash attention, batch sizes, sampler …
+	Plan         map[string]string `json:"plan"`                   // settings that fix the bits: library digests, CPU variant, flash attention, batch sizes, sampler …
 	NotVerified  []string          `json:"not_verified,omitempty"` // settings that were sent but that the engine cannot report back
 	Notes        []string          `json:"notes,omitempty"`        // what the user should know, such as a memory that cannot fork
-	Reproducible bool              `json:"reproducible"` // same plan, same bytes
-	Scorer       bool              `json:"scorer"`       // fills in Answer.Scores
-	Grammars     bool              `json:"grammars"`     // can bind an answer to a grammar
+	Reproducible bool              `json:"reproducible"`           // same plan, same bytes
+	Scorer       bool              `json:"scorer"`                 // fills in Answer.Scores
+	Grammars     bool              `json:"grammars"`               // can bind an answer to a grammar
 }
 
 // An Engine runs one model. It is used by one goroutine at a time.
