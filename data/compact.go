@@ -51,7 +51,7 @@ func (r *Run) compact(memory int) (err error) {
 	if tables == nil {
 		tables = map[string]Table{}
 	}
-	tables[Requests], err = writeTable(r.disk, Requests, func(yield func(Request, error) bool) {
+	tables[Requests], err = storeTable(r.disk, Requests, func(yield func(Request, error) bool) {
 		err := r.storedRequests(func(q Request) bool {
 			ranks[variantKey{q.ID, q.Variant}] = len(ranks)
 			return yield(q, nil)
@@ -114,19 +114,19 @@ func (r *Run) compact(memory int) (err error) {
 
 	// A prompt that several units asked is one prompt; a trial or prediction in
 	// two units is a fault of the plan, and would count twice.
-	tables[Prompts], err = writeTable(r.disk, Prompts, distinct(prompts, nil))
+	tables[Prompts], err = storeTable(r.disk, Prompts, distinct(prompts, nil))
 	if err != nil {
 		return err
 	}
-	tables[Predictions], err = writeTable(r.disk, Predictions, distinct(predictions, func(p Prediction) string { return "prediction " + p.ID }))
+	tables[Predictions], err = storeTable(r.disk, Predictions, distinct(predictions, func(p Prediction) string { return "prediction " + p.ID }))
 	if err != nil {
 		return err
 	}
-	tables[Trials], err = writeTable(r.disk, Trials, distinct(trials, func(t Trial) string { return "trial " + t.ID }))
+	tables[Trials], err = storeTable(r.disk, Trials, distinct(trials, func(t Trial) string { return "trial " + t.ID }))
 	if err != nil {
 		return err
 	}
-	tables[Attempts], err = writeTable(r.disk, Attempts, func(yield func(Attempt, error) bool) {
+	tables[Attempts], err = storeTable(r.disk, Attempts, func(yield func(Attempt, error) bool) {
 		for a, err := range attempts.sorted() {
 			if !yield(a.Row, err) {
 				return

@@ -104,7 +104,7 @@ func readTable[T any](d disk, name string) iter.Seq2[T, error] {
 func WriteTable[T any](dir, name string, rows iter.Seq2[T, error]) (err error) {
 	d, err := openDisk(dir)
 	if err == nil {
-		_, err = writeTable(d, name, rows)
+		_, err = storeTable(d, name, rows)
 		err = errors.Join(err, d.Close())
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func WriteTable[T any](dir, name string, rows iter.Seq2[T, error]) (err error) {
 	return nil
 }
 
-func writeTable[T any](d disk, name string, rows iter.Seq2[T, error]) (Table, error) {
+func storeTable[T any](d disk, name string, rows iter.Seq2[T, error]) (Table, error) {
 	file, err := tableFile(name)
 	if err != nil {
 		return Table{}, err
