@@ -16,7 +16,7 @@ var reasoningTags = [...]struct{ open, end string }{
 	{"<seed:think>", "</seed:think>"},
 	{"◁think▷", "◁/think▷"},
 	{"<|START_THINKING|>", "<|END_THINKING|>"},
-	{"<|channel|>analysis<|message|>", "<|channel|>final<|message|>"},
+	{"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"},
 }
 
 // SplitReasoning parts what a model wrote into its reasoning and its answer.

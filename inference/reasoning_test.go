@@ -19,7 +19,7 @@ func TestSplitReasoning(t *testing.T) {
 		{"marks in the answer", "Write <think> and </think> around it.", "", "Write <think> and </think> around it."},
 		{"second block stays", "<think>a</think>b <think>c</think>", "a", "b <think>c</think>"},
 		{"magistral", "[THINK]a[/THINK]b", "a", "b"},
-		{"channels", "<|channel|>analysis<|message|>a<|channel|>final<|message|>b", "a", "b"},
+		{"channels", "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b", "a", "b"},
 		{"kimi", "◁think▷a◁/think▷b", "a", "b"},
 	} {
 		reasoning, answer := inference.SplitReasoning(test.text)
