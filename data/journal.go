@@ -370,10 +370,9 @@ func (j *journal) append(doing string, fr frame) (place, error) {
 // rotate begins the next file.
 func (j *journal) rotate() error {
 	if j.f != nil {
-		if err := j.f.Close(); err != nil {
+		if err := j.close(); err != nil {
 			return err
 		}
-		j.f = nil
 	} else if err := j.disk.Mkdir(journalDir); err != nil {
 		return err
 	} else if err := j.disk.SyncDir("."); err != nil {

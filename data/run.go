@@ -213,12 +213,15 @@ func dropUnborn(d disk) error {
 			return err
 		}
 	}
-	for i := n; i >= 1; i-- { // from the end: a kill leaves no gap
+	for i := n; i >= 1; i-- { // from the end, one by one: a crash leaves no gap
 		if err := d.Remove(segmentName(i)); err != nil {
 			return err
 		}
+		if err := d.SyncDir(journalDir); err != nil {
+			return err
+		}
 	}
-	return d.SyncDir(journalDir)
+	return nil
 }
 
 // packRequests cuts requests into pieces that fit into a frame.
