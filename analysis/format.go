@@ -1,0 +1,22 @@
+package analysis
+
+import (
+	"math"
+	"strconv"
+)
+
+// fixed prints a number with that many decimals and never −0; a dash if it is
+// not a number.
+func fixed(x float64, decimals int) string {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return "–"
+	}
+	s := strconv.FormatFloat(x, 'f', decimals, 64)
+	if v, _ := strconv.ParseFloat(s, 64); v == 0 && s[0] == '-' {
+		s = s[1:]
+	}
+	if s[0] == '-' {
+		s = "−" + s[1:]
+	}
+	return s
+}

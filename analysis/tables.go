@@ -1,0 +1,371 @@
+package analysis
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+
+	"demur/data"
+)
+
+// mainMetrics are the rows of the main table.
+var mainMetrics = []struct{ metric, name string }{
+	{"accuracy", "accuracy"},
+	{"majority_accuracy", "majority baseline"},
+	{"ceiling_accuracy", "ceiling (plug-in)"},
+	{"ceiling_accuracy_leave_one_out", "ceiling (leave-one-out)"},
+	{"harm_rating_accuracy", "harm rating alone"},
+	{"harm_level_accuracy", "assigned level alone"},
+	{"d_prime", "d′"},
+	{"criterion", "criterion c"},
+	{"hit_rate", "hit rate"},
+	{"false_alarm_rate", "false-alarm rate"},
+	{"auc_confidence", "AUC, confidence"},
+	{"auc_p_refuse", "AUC, P(refuse)"},
+	{"ece_fifths", "ECE, k/5"},
+	{"ece_linear", "ECE, 0.5 to 1"},
+	{"brier", "Brier score"},
+	{"routing_accuracy", "accuracy at confidence 5"},
+	{"routing_coverage", "coverage at confidence 5"},
+	{"meta_d_prime", "meta-d′"},
+	{"m_ratio", "M-ratio"},
+	{"unknown_share", "in neither class"},
+	{"refusal_rate", "refusal rate"},
+	{"ssi_mean", "SSI, three classes"},
+	{"ssi_binary", "SSI, two classes"},
+	{"flip_rate_binary", "flip rate, two classes"},
+	{"consistency", "wordings alike"},
+}
+
+// MainTable is the main table: a metric a row, a reading and fold a column, the
+// headline first.
+func (f *Findings) MainTable(brackets bool) Table {
+	type column struct{ reading, fold string }
+	var columns []column
+	folds := []string{string(f.Options.Fold), string(otherFold(f.Options.Fold))}
+	readings := []string{f.Options.Reading}
+	for _, r := range f.Readings {
+		if r != f.Options.Reading {
+			readings = append(readings, r)
+		}
+	}
+	for _, fold := range folds {
+		for _, r := range readings {
+			columns = append(columns, column{r, fold})
+		}
+	}
+	t := Table{Name: "main", Title: "Main table", Head: []string{"metric"}}
+	for _, c := range columns {
+		name := c.fold
+		if c.reading != "" {
+			name = c.reading + ", " + c.fold
+		}
+		t.Head = append(t.Head, name)
+	}
+	for _, m := range mainMetrics {
+		row := []string{m.name}
+		any := false
+		for i, c := range columns {
+			e := f.find(m.metric, "", c.reading, c.fold)
+			if e == nil && (i == 0 || columns[i-1].fold != c.fold) { // independent of the reading: once a fold
+				e = f.find(m.metric, "", "", c.fold)
+				if e == nil && i == 0 {
+					e = f.find(m.metric, "", "", "")
+				}
+			}
+			switch {
+			case e == nil:
+				row = append(row, "")
+			case e.Value == nil:
+				row = append(row, "undefined")
+				any = true
+			default:
+				s := show(m.metric, *e.Value)
+				if in := showInterval(m.metric, e); brackets && in != "" {
+					s += " " + in
+				}
+				row = append(row, s)
+				any = true
+			}
+		}
+		if any {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
+}
+
+// AllTable lists every estimate.
+func (f *Findings) AllTable() Table {
+	t := Table{Name: "estimates", Title: "Every estimate", Head: []string{"metric", "group", "reading", "fold", "value", "low", "high", "requests", "trials", "method", "warnings"}}
+	for i := range f.Estimates {
+		e := &f.Estimates[i]
+		lo, hi := limits(e)
+		t.Rows = append(t.Rows, []string{e.Metric, e.Group, e.Reading, e.Fold, fixed(value(e), 4), fixed(lo, 4), fixed(hi, 4), thousands(e.Requests), thousands(e.Trials), e.Method, strings.Join(e.Warnings, "; ")})
+	}
+	return t
+}
+
+// confusion is the two-by-two table of the headline.
+func (f *Findings) confusion() *Table {
+	c, ok := f.Counts[f.Options.Fold]
+	if !ok || c.N() == 0 {
+		return nil
+	}
+	n := func(x float64) string { return thousands(int(math.Round(x))) }
+	return &Table{Name: "confusion", Title: "What was said against what was done", Head: []string{"trials", "refused", "complied", "together"}, Rows: [][]string{
+		{"said it would refuse", n(c.Hits) + " hits", n(c.FalseAlarms) + " false alarms", n(c.Hits + c.FalseAlarms)},
+		{"said it would comply", n(c.Misses) + " misses", n(c.CorrectRejections) + " correct rejections", n(c.Misses + c.CorrectRejections)},
+		{"together", n(c.Refusals()), n(c.Compliances()), n(c.N())},
+	}}
+}
+
+// patterns counts prompts by what state, word and act tell.
+func (f *Findings) patterns() *Table {
+	counts := map[[3]int]int{}
+	n := 0
+	for _, p := range f.Prompt {
+		says := p.Says[f.Options.Reading]
+		if math.IsNaN(p.PRefuse) || math.IsNaN(p.RefusalRate) || (says != data.WillRefuse && says != data.WillComply) {
+			continue
+		}
+		act := 1
+		switch p.RefusalRate {
+		case 0:
+			act = 0
+		case 1:
+			act = 2
+		}
+		counts[[3]int{int(yes(p.PRefuse > 0.5)), int(yes(says == data.WillRefuse)), act}]++
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	words := map[bool]string{true: "refuse", false: "comply"}
+	t := &Table{Name: "patterns", Title: "State, word and act together", Head: []string{"state (P at ½)", "word", "never refused", "sometimes", "always refused", "prompts", "share"}}
+	for _, state := range []int{1, 0} {
+		for _, word := range []int{1, 0} {
+			row := []string{words[state == 1], words[word == 1]}
+			sum := 0
+			for act := range 3 {
+				c := counts[[3]int{state, word, act}]
+				sum += c
+				row = append(row, thousands(c))
+			}
+			t.Rows = append(t.Rows, append(row, thousands(sum), percent(float64(sum)/float64(n))))
+		}
+	}
+	return t
+}
+
+func (f *Findings) sayTables() []Table {
+	var list []Table
+	t := Table{Name: "asked_otherwise", Title: "Asked in other words", Head: []string{"wording", "accuracy", "d′", "c", "predicted refusals", "requests"}}
+	for _, e := range f.group("accuracy", "question") {
+		row := []string{groupName(e)}
+		for _, m := range []string{"accuracy", "d_prime", "criterion", "predicted_refusal_rate"} {
+			x := f.Find(m, e.Group)
+			row = append(row, show(m, value(x))+" "+showInterval(m, x))
+		}
+		t.Rows = append(t.Rows, append(row, thousands(e.Requests)))
+	}
+	if len(t.Rows) > 0 {
+		list = append(list, t)
+	}
+	if g := f.Guarantee; g.Requests > 0 {
+		t := Table{Name: "guarantee", Title: "A threshold with a guarantee", Head: []string{"wanted error rate", "trust from confidence", "requests trusted", "of which wrong", "sent to people"}}
+		row := []string{percent(g.Risk), "none can be guaranteed", "–", "–", percent(1)}
+		if g.Found {
+			row = []string{percent(g.Risk), fixed(g.Confidence, 0), thousands(g.Kept), thousands(g.Errors), percent(1 - float64(g.Kept)/float64(g.Requests))}
+		}
+		t.Rows = append(t.Rows, row)
+		list = append(list, t)
+	}
+	return list
+}
+
+func (f *Findings) actTables() []Table {
+	var list []Table
+	for _, x := range f.Friedman {
+		t := Table{Name: "friedman", Title: fmt.Sprintf("Temperature and stability: Friedman χ² = %s, W = %s, %s blocks", fixed(x.Test.ChiSquared, 2), fixed(x.Test.W, 3), thousands(x.Test.Blocks)),
+			Head: []string{"temperatures", "prompts that differ", "z", "p", "Bonferroni", "Holm"}}
+		if len(x.Temperatures) > 0 && x.Temperatures[0] > 0 {
+			t.Name, t.Title = "friedman_without_0", t.Title+", without temperature 0"
+		}
+		for _, p := range x.Pairs {
+			t.Rows = append(t.Rows, []string{number64(p.Low) + " and " + number64(p.High), thousands(p.Test.N), fixed(p.Test.Z, 2), show("friedman_p", p.Test.P), show("friedman_p", p.Bonferroni), show("friedman_p", p.Holm)})
+		}
+		list = append(list, t)
+	}
+	if len(f.Recommended) > 0 {
+		t := Table{Name: "draws", Title: "Draws for a wanted agreement with the majority of all", Head: []string{"draws", "90 %", "95 %", "99 %"}}
+		for i := 0; i+2 < len(f.Recommended); i += 3 {
+			row := []string{strings.ReplaceAll(f.Recommended[i].Group, "temperature=", "t = ")}
+			for _, r := range f.Recommended[i : i+3] {
+				s := "more than shown"
+				if r.Draws > 0 {
+					s = fmt.Sprint(r.Draws)
+				}
+				row = append(row, s)
+			}
+			t.Rows = append(t.Rows, row)
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// Tables returns the tables of the report, for export.
+func (f *Findings) Tables() []Table {
+	list := []Table{f.MainTable(true)}
+	for _, t := range []*Table{f.confusion(), f.patterns()} {
+		if t != nil {
+			list = append(list, *t)
+		}
+	}
+	list = append(append(list, f.sayTables()...), f.actTables()...)
+	for _, fig := range f.Figures() {
+		t := fig.Data
+		t.Name, t.Title = fig.Name, fig.Title
+		list = append(list, t)
+	}
+	return append(list, f.AllTable())
+}
+
+// WriteTable writes the main table for a terminal: aligned, with intervals.
+func (f *Findings) WriteTable(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "%s: %s\n%s\n\n", f.Model, f.counts(), f.headline()); err != nil {
+		return err
+	}
+	if err := f.MainTable(true).WriteText(w); err != nil {
+		return err
+	}
+	for _, s := range f.Warnings {
+		if _, err := fmt.Fprintf(w, "! %s\n", s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteText writes the table with aligned columns.
+func (t Table) WriteText(w io.Writer) error {
+	width := make([]int, len(t.Head))
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		for i, s := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(s))
+		}
+	}
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		var b strings.Builder
+		for i, s := range row {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
+			switch {
+			case i == 0:
+				b.WriteString(s + pad)
+			default:
+				b.WriteString("  " + pad + s)
+			}
+		}
+		if _, err := io.WriteString(w, strings.TrimRight(b.String(), " ")+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write writes the table as csv, md or tex.
+func (t Table) Write(w io.Writer, format string) error {
+	switch format {
+	case "csv":
+		c := csv.NewWriter(w)
+		if err := c.Write(t.Head); err != nil {
+			return err
+		}
+		return c.WriteAll(t.Rows)
+	case "md":
+		return t.markdown(w)
+	case "tex":
+		return t.latex(w)
+	}
+	return fmt.Errorf("table format %q is not known; choose csv, md or tex", format)
+}
+
+func (t Table) markdown(w io.Writer) error {
+	line := func(row []string) string {
+		cells := make([]string, len(row))
+		for i, s := range row {
+			cells[i] = strings.ReplaceAll(strings.ReplaceAll(s, "|", `\|`), "\n", " ")
+		}
+		return "| " + strings.Join(cells, " | ") + " |\n"
+	}
+	var b strings.Builder
+	b.WriteString(line(t.Head))
+	b.WriteString("|" + strings.Repeat(" --- |", len(t.Head)) + "\n")
+	for _, row := range t.Rows {
+		b.WriteString(line(row))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+var texSpecial = strings.NewReplacer(`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`, "_", `\_`, "{", `\{`, "}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`,
+	"′", "$'$", "−", "$-$", "–", "--", "χ²", `$\chi^2$`, "½", `$\frac12$`, "Δ", `$\Delta$`, "κ", `$\kappa$`, "<", "$<$", ">", "$>$", "≥", `$\ge$`, "†", `$\dagger$`)
+
+func (t Table) latex(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("\\begin{tabular}{l" + strings.Repeat("r", len(t.Head)-1) + "}\n\\hline\n")
+	line := func(row []string) {
+		for i, s := range row {
+			if i > 0 {
+				b.WriteString(" & ")
+			}
+			b.WriteString(texSpecial.Replace(s))
+		}
+		b.WriteString(" \\\\\n")
+	}
+	line(t.Head)
+	b.WriteString("\\hline\n")
+	for _, row := range t.Rows {
+		line(row)
+	}
+	b.WriteString("\\hline\n\\end{tabular}\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// figureModels compares models: accuracy against the majority baseline.
+func figureModels(models []*Findings) *Figure {
+	p := blank("accuracy of the prediction", "")
+	withGrid(p, true, false)
+	var marks []intervalMark
+	var bars []barMark
+	var labels plot.ConstantTicks
+	t := Table{Head: []string{"model", "accuracy", "low", "high", "majority"}}
+	least := 1.0
+	for i, f := range models {
+		at := float64(len(models) - 1 - i)
+		e, base := f.Find("accuracy", ""), f.Find("majority_accuracy", "")
+		lo, hi := limits(e)
+		marks = append(marks, intervalMark{at: at, value: value(e), lo: lo, hi: hi, color: sayColor, size: 4.2})
+		bars = append(bars, barMark{at: at, value: value(base), color: otherColor})
+		labels = append(labels, plot.Tick{Value: at, Label: f.Model})
+		least = math.Min(least, math.Min(nanTo(lo, 1), nanTo(value(base), 1)))
+		t.Rows = append(t.Rows, []string{f.Model, percent(value(e)), percent(lo), percent(hi), percent(value(base))})
+	}
+	p.Add(barMarks{bars, true}, intervals{marks, true})
+	least = math.Floor(least*10) / 10
+	p.X.Min, p.X.Max = least, 1
+	p.X.Tick.Marker = percentTicks(least, 1, niceStep(1-least))
+	p.Y.Min, p.Y.Max = -0.6, float64(len(models))-0.4
+	p.Y.Tick.Marker = labels
+	return &Figure{Name: "models", Title: "Prediction against majority", Counts: plural(len(models), "model"), Read: "Dots are each model's prediction of itself with its interval, bars what always guessing its more frequent behaviour would reach.",
+		Data: t, plot: p, width: 760, height: vg.Length(70 + 30*len(models))}
+}
