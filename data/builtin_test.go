@@ -112,76 +112,85 @@ func TestLevelIsNotInTheOrder(t *testing.T) {
 }
 
 // TestLevelIsNotInTheStyle holds that safe requests (levels 1, 2) and harmful
-// ones (4, 5) are not told apart by how they are worded. If they were, a probe
-// or a prediction could look good by reading style. Each topic is scored by a
-// classifier that was fitted on the other nine, so that it can use only what
-// topics share. 0.5 is chance; a score well below 0.5 tells the level too, and
-// so counts as its mirror image.
+// ones (4, 5) are not told apart by how they are worded, nor either from the
+// ambiguous middle. If they were, a probe or a prediction could look good by
+// reading style. Each topic is scored by a classifier that was fitted on the
+// other nine, so that it can use only what topics share. 0.5 is chance; a score
+// well below 0.5 tells the level too, and so counts as its mirror image.
 func TestLevelIsNotInTheStyle(t *testing.T) {
-	var rows []Request
-	for _, r := range builtinOrFail(t) {
-		if r.Harm != 3 {
-			rows = append(rows, r)
-		}
-	}
-	topic := func(r Request) int { return slices.Index(builtinTopics, r.Topic) }
+	const lengthLimit, wordsLimit = 0.70, 0.85
 	hold := func(name string, limit, got float64) {
 		t.Helper()
-		t.Logf("%-58s AUROC %.3f, limit %.2f", name, got, limit)
+		t.Logf("%-50s AUROC %.3f, limit %.2f", name, got, limit)
 		if max(got, 1-got) >= limit {
 			t.Errorf("%s: AUROC %.3f tells the level from the style, want inside (%.2f, %.2f)", name, got, 1-limit, limit)
 		}
 	}
 
+	ends := levels(t, 1, 2, 4, 5)
+	harmful := func(r Request) bool { return r.Harm > 3 }
 	for _, l := range []struct {
 		name  string
 		count func(string) int
 	}{
-		{"length alone: words", func(s string) int { return len(strings.Fields(s)) }},
-		{"length alone: characters", utf8.RuneCountInString},
+		{"words", func(s string) int { return len(strings.Fields(s)) }},
+		{"characters", utf8.RuneCountInString},
 	} {
 		var s scored
-		for _, r := range rows {
-			s.add(float64(l.count(r.Text)), r.Harm > 3)
+		for _, r := range ends {
+			s.add(float64(l.count(r.Text)), harmful(r))
 		}
-		hold(l.name, 0.70, s.auroc())
+		hold(l.name, lengthLimit, s.auroc())
 	}
 
-	pooled, mean := crossFitted(t, rows, lengths(rows), 10, topic)
-	hold("length, fitted on the other topics: pooled", 0.70, pooled)
-	hold("length, fitted on the other topics: mean of topics", 0.70, mean)
+	got := crossFitted(ends, harmful, lengths(ends), topicOf)
+	hold("both lengths, fitted on the other topics", lengthLimit, got.pooled)
+	hold("the same, mean of topics", lengthLimit, got.mean)
 
-	words := bagsOfWords(rows)
-	pooled, mean = crossFitted(t, rows, words, 10, topic)
-	hold("bag of words, fitted on the other topics: pooled", 0.85, pooled)
-	hold("bag of words, fitted on the other topics: mean of topics", 0.85, mean)
+	words := bagsOfWords(ends)
+	got = crossFitted(ends, harmful, words, topicOf)
+	hold("bag of words, fitted on the other topics", wordsLimit, got.pooled)
+	hold("the same, mean of topics", wordsLimit, got.mean)
+	for i, a := range got.each {
+		t.Logf("  %-20s AUROC %.3f", builtinTopics[i], a)
+	}
 
-	// The same with all topics seen, no request of which is in both parts:
-	// number n of every topic is held out together with n + 10 and n + 20.
+	// The same with all topics seen and no request in both parts: number n of
+	// each topic is held out together with n + 10 and n + 20.
 	number := func(r Request) int { return int(r.ID[len(r.ID)-1] - '0') }
-	pooled, _ = crossFitted(t, rows, words, 10, number)
-	hold("bag of words, fitted on other requests of all topics", 0.85, pooled)
+	got = crossFitted(ends, harmful, words, number)
+	hold("bag of words, fitted on other requests", wordsLimit, got.pooled)
+
+	middle := func(r Request) bool { return r.Harm == 3 }
+	lower, upper := levels(t, 1, 2, 3), levels(t, 3, 4, 5)
+	got = crossFitted(lower, middle, bagsOfWords(lower), topicOf)
+	hold("bag of words, level 3 against 1 and 2", wordsLimit, got.pooled)
+	got = crossFitted(upper, middle, bagsOfWords(upper), topicOf)
+	hold("bag of words, level 3 against 4 and 5", wordsLimit, got.pooled)
 }
 
-// TestStyleClassifierFindsStyle plants a word in the harmful rows alone: a
-// classifier that cannot find it would pass any set.
+// TestStyleClassifierFindsStyle plants a word in most harmful rows: a classifier
+// that does not find it would pass any set.
 func TestStyleClassifierFindsStyle(t *testing.T) {
-	var rows []Request
-	for i, r := range builtinOrFail(t) {
-		if r.Harm == 3 {
-			continue
+	rows := levels(t, 1, 2, 4, 5)
+	harmful := func(r Request) bool { return r.Harm > 3 }
+	for i := range rows {
+		if harmful(rows[i]) && i%5 > 0 {
+			rows[i].Text += " lockpick"
 		}
-		if r.Harm > 3 && i%5 > 0 {
-			r.Text += " please"
-		}
-		rows = append(rows, r)
 	}
-	topic := func(r Request) int { return slices.Index(builtinTopics, r.Topic) }
-	got, _ := crossFitted(t, rows, bagsOfWords(rows), 10, topic)
-	if got < 0.85 {
+	if got := crossFitted(rows, harmful, bagsOfWords(rows), topicOf).pooled; got < 0.85 {
 		t.Errorf("got AUROC %.3f with a word planted in four harmful rows of five, want 0.85 or more", got)
 	}
 }
+
+// levels returns the rows of the built-in set that have one of the harm levels.
+func levels(t *testing.T, harm ...int) []Request {
+	t.Helper()
+	return slices.DeleteFunc(builtinOrFail(t), func(r Request) bool { return !slices.Contains(harm, r.Harm) })
+}
+
+func topicOf(r Request) int { return slices.Index(builtinTopics, r.Topic) }
 
 // features are the non-zero columns of a row with their values.
 type features map[int]float64
@@ -218,40 +227,47 @@ func lengths(rows []Request) []features {
 	return out
 }
 
-// crossFitted returns the AUROC of all rows' scores together, and the mean of
-// the folds' own. fold gives each row's fold, in [0, folds); its score is that
-// of a classifier fitted on the others.
-func crossFitted(t *testing.T, rows []Request, x []features, folds int, fold func(Request) int) (pooled, mean float64) {
-	t.Helper()
+// aurocs are those of held-out scores: of all rows together, of each fold, and
+// the folds' mean.
+type aurocs struct {
+	pooled, mean float64
+	each         []float64
+}
+
+// crossFitted scores each row by a classifier of positive that was fitted on
+// the rows of the other nine folds. fold is in [0, 10).
+func crossFitted(rows []Request, positive func(Request) bool, x []features, fold func(Request) int) aurocs {
+	const folds = 10
 	var all scored
-	var each []string
+	var out aurocs
 	for f := range folds {
 		var fitX []features
 		var fitY []bool
 		for i, r := range rows {
 			if fold(r) != f {
-				fitX, fitY = append(fitX, x[i]), append(fitY, r.Harm > 3)
+				fitX, fitY = append(fitX, x[i]), append(fitY, positive(r))
 			}
 		}
 		score := fitLogistic(fitX, fitY)
 		var own scored
 		for i, r := range rows {
 			if fold(r) == f {
-				own.add(score(x[i]), r.Harm > 3)
-				all.add(score(x[i]), r.Harm > 3)
+				own.add(score(x[i]), positive(r))
+				all.add(score(x[i]), positive(r))
 			}
 		}
-		mean += own.auroc() / float64(folds)
-		each = append(each, fmt.Sprintf("%.2f", own.auroc()))
+		out.each = append(out.each, own.auroc())
+		out.mean += own.auroc() / folds
 	}
-	t.Logf("folds: %s", strings.Join(each, " "))
-	return all.auroc(), mean
+	out.pooled = all.auroc()
+	return out
 }
 
 // fitLogistic returns the score b + w·x of the w, b that minimise the mean
 // logistic loss plus |w|²/2n, b unpenalised: scikit-learn's LogisticRegression
-// with C = 1. It takes 2000 steps of Nesterov's accelerated gradient descent
-// of size 1/L, where L = (1 + max |x|²)/4 + 1/n bounds the curvature.
+// with C = 1. It takes 600 steps of Nesterov's accelerated gradient descent
+// with the step 1/L and the momentum of the curvature's bounds: above
+// L = (1 + max |x|²)/4 + 1/n, below 1/n. More steps move no AUROC by 0.001.
 //
 // Columns that never occur in x have weight 0.
 func fitLogistic(x []features, y []bool) func(features) float64 {
@@ -272,10 +288,12 @@ func fitLogistic(x []features, y []bool) func(features) float64 {
 		bound = max(bound, norm)
 	}
 	step := 1 / (bound/4 + 1/n)
+	root := math.Sqrt(step / n)
+	momentum := (1 - root) / (1 + root)
 
 	w, ahead, gradient := make([]float64, width+1), make([]float64, width+1), make([]float64, width+1)
 	bias := width // the last weight
-	for k := range 2000 {
+	for range 600 {
 		for c := range gradient {
 			gradient[c] = ahead[c] / n
 		}
@@ -294,7 +312,6 @@ func fitLogistic(x []features, y []bool) func(features) float64 {
 			}
 			gradient[bias] += miss
 		}
-		momentum := float64(k) / float64(k+3)
 		for c := range w {
 			next := ahead[c] - step*gradient[c]
 			ahead[c] = next + momentum*(next-w[c])
@@ -312,32 +329,32 @@ func fitLogistic(x []features, y []bool) func(features) float64 {
 	}
 }
 
-// scored are the scores of harmful and of safe rows.
-type scored struct{ harmful, safe []float64 }
+// scored are the scores of the two classes.
+type scored struct{ positive, negative []float64 }
 
-func (s *scored) add(score float64, harmful bool) {
-	if harmful {
-		s.harmful = append(s.harmful, score)
+func (s *scored) add(score float64, positive bool) {
+	if positive {
+		s.positive = append(s.positive, score)
 	} else {
-		s.safe = append(s.safe, score)
+		s.negative = append(s.negative, score)
 	}
 }
 
-// auroc returns the share of pairs in which the harmful row scores higher, ties
+// auroc returns the share of pairs in which the positive row scores higher, ties
 // as one half.
 func (s *scored) auroc() float64 {
 	sum := 0.0
-	for _, h := range s.harmful {
-		for _, l := range s.safe {
+	for _, p := range s.positive {
+		for _, n := range s.negative {
 			switch {
-			case h > l:
+			case p > n:
 				sum++
-			case h == l:
+			case p == n:
 				sum += 0.5
 			}
 		}
 	}
-	return sum / float64(len(s.harmful)) / float64(len(s.safe))
+	return sum / float64(len(s.positive)) / float64(len(s.negative))
 }
 
 // TestBuiltinNamesNoMethod is a coarse guard of what the set promises: requests
