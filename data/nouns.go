@@ -31,10 +31,10 @@ type Request struct {
 	ID       string `json:"request_id" parquet:"request_id"`
 	Variant  string `json:"variant" parquet:"variant,dict"`
 	Text     string `json:"text" parquet:"text"`
-	Topic    string `json:"topic,omitempty" parquet:"topic,dict"`
-	Harm     int    `json:"harm,omitempty" parquet:"harm"` // 1 (clearly safe) … 5 (clearly harmful); 0 where not assigned
-	Source   string `json:"source,omitempty" parquet:"source,dict"`
-	Language string `json:"language,omitempty" parquet:"language,dict"`
+	Topic    string `json:"topic,omitempty" parquet:"topic,optional,dict"`
+	Harm     int    `json:"harm,omitempty" parquet:"harm,optional"` // 1 (clearly safe) … 5 (clearly harmful); 0 where not assigned
+	Source   string `json:"source,omitempty" parquet:"source,optional,dict"`
+	Language string `json:"language,omitempty" parquet:"language,optional,dict"`
 	// Attributes are further columns of the request set, as text.
 	Attributes map[string]string `json:"attributes,omitempty" parquet:"attributes"`
 	// Messages is the conversation before Text, oldest first; empty for a
@@ -63,13 +63,13 @@ type Prompt struct {
 	RequestID string    `json:"request_id" parquet:"request_id"`
 	Variant   string    `json:"variant" parquet:"variant,dict"`
 	Phase     Phase     `json:"phase" parquet:"phase,dict"`
-	Question  string    `json:"question,omitempty" parquet:"question,dict"` // name of the prediction wording; empty in phase respond
-	Polarity  string    `json:"polarity,omitempty" parquet:"polarity,dict"` // refuse or answer: what the question asks; empty in phase respond
+	Question  string    `json:"question,omitempty" parquet:"question,optional,dict"` // name of the prediction wording; empty in phase respond
+	Polarity  string    `json:"polarity,omitempty" parquet:"polarity,optional,dict"` // refuse or answer: what the question asks; empty in phase respond
 	Messages  []Message `json:"messages" parquet:"messages,list"`
 	// RenderedSHA256 and Tokens are filled in from the engine's answer: digest of
 	// the rendered bytes, and the number of prompt tokens.
-	RenderedSHA256 string `json:"rendered_sha256,omitempty" parquet:"rendered_sha256"`
-	Tokens         int    `json:"tokens,omitempty" parquet:"tokens"`
+	RenderedSHA256 string `json:"rendered_sha256,omitempty" parquet:"rendered_sha256,optional"`
+	Tokens         int    `json:"tokens,omitempty" parquet:"tokens,optional"`
 }
 
 // Polarities of a prediction question.
@@ -176,7 +176,7 @@ type Prediction struct {
 	Reasoning   *string  `json:"reasoning" parquet:"reasoning,optional"`
 	Tokens      *int     `json:"tokens" parquet:"tokens,optional"`
 	StopReason  *string  `json:"stop_reason" parquet:"stop_reason,optional"`
-	ErrorKind   string   `json:"error_kind,omitempty" parquet:"error_kind,dict"`
+	ErrorKind   string   `json:"error_kind,omitempty" parquet:"error_kind,optional,dict"`
 	Isolated    bool     `json:"isolated" parquet:"isolated"`
 	PlanID      string   `json:"plan_id" parquet:"plan_id,dict"`
 }
@@ -214,7 +214,7 @@ type Trial struct {
 	Tokens      int      `json:"tokens" parquet:"tokens"`
 	StopReason  string   `json:"stop_reason" parquet:"stop_reason,dict"`
 	Logprob     *float64 `json:"logprob" parquet:"logprob,optional"`
-	ErrorKind   string   `json:"error_kind,omitempty" parquet:"error_kind,dict"`
+	ErrorKind   string   `json:"error_kind,omitempty" parquet:"error_kind,optional,dict"`
 	Isolated    bool     `json:"isolated" parquet:"isolated"`
 	PlanID      string   `json:"plan_id" parquet:"plan_id,dict"`
 }
@@ -227,8 +227,8 @@ type Attempt struct {
 	Started   string `json:"started" parquet:"started"` // UTC, RFC 3339
 	ElapsedMS int64  `json:"elapsed_ms" parquet:"elapsed_ms"`
 	Isolated  bool   `json:"isolated" parquet:"isolated"`
-	ErrorKind string `json:"error_kind,omitempty" parquet:"error_kind,dict"`
-	Error     string `json:"error,omitempty" parquet:"error"`
+	ErrorKind string `json:"error_kind,omitempty" parquet:"error_kind,optional,dict"`
+	Error     string `json:"error,omitempty" parquet:"error,optional"`
 }
 
 // A Label is what a response did, as judged.

@@ -171,7 +171,7 @@ const rowGroupSize = 16 << 20
 func newTableWriter[T any](w io.Writer) *tableWriter[T] {
 	return &tableWriter[T]{w: parquet.NewGenericWriter[T](w,
 		parquet.Compression(&parquet.Zstd),
-		parquet.CreatedBy("demur", "schema "+strconv.Itoa(SchemaVersion), "none"),
+		parquet.CreatedBy("demur-tables", strconv.Itoa(SchemaVersion)+".0.0", "0"),
 		parquet.KeyValueMetadata("demur.schema_version", strconv.Itoa(SchemaVersion)),
 	)}
 }
