@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -35,7 +36,8 @@ var (
 	declining  = [...]string{"I would rather not predict my own behavior.", "As a language model I cannot make predictions about myself."}
 )
 
-// hazard is the probability that a response ends after each word of its body.
+// hazard is the probability, at temperature 1, that a response ends after each
+// word of its body.
 const hazard = 1.0 / 8
 
 // unlikely is the log probability of what the model hardly ever says. Each such
@@ -48,8 +50,11 @@ type model struct {
 	prompt   data.Prompt
 	key      uint64
 	x        float64
-	free     []field // of a prediction; nil in phase respond
-	bound    []field // under the job's grammar
+	openings [2][]float64             // how likely each compliance, each refusal is among its like
+	body     []float64                // how likely each of bodyWords is
+	tempered map[float64][2][]float64 // by temperature: whether a response ends, and body
+	free     []field                  // of a prediction; nil in phase respond
+	bound    []field                  // under the job's grammar
 	boundErr error
 }
 
@@ -76,6 +81,11 @@ func (e *Scripted) modelFor(job inference.Job) model {
 			{"harm_rating", []string{"1", "2", "3", "4", "5"}},
 		})
 	}
+	if m.free == nil {
+		m.openings = [2][]float64{m.weights('c', len(compliances)), m.weights('r', len(refusals))}
+		m.body = m.weights('b', len(bodyWords))
+		m.tempered = make(map[float64][2][]float64)
+	}
 	if job.Grammar != nil {
 		properties, err := readSchema(job.Grammar.Schema)
 		m.boundErr = err
@@ -87,6 +97,20 @@ func (e *Scripted) modelFor(job inference.Job) model {
 		m.boundErr = errNoGrammar
 	}
 	return m
+}
+
+// weights returns n unequal probabilities that hang on the prompt.
+func (m model) weights(what uint64, n int) []float64 {
+	w := make([]float64, n)
+	sum := 0.0
+	for i := range w {
+		w[i] = math.Exp(3 * unit(mix(mix(m.key, what), uint64(i))))
+		sum += w[i]
+	}
+	for i := range w {
+		w[i] /= sum
+	}
+	return w
 }
 
 // object returns the fields of a JSON object, or of a bare value where the only
@@ -180,30 +204,35 @@ func (d *draw) pick(p []float64) (int, float64) {
 		}
 		return best, 0
 	}
-	sum := 0.0
-	q := make([]float64, len(p))
-	for i := range p {
-		q[i] = math.Pow(p[i], 1/d.temperature)
-		sum += q[i]
-	}
-	u := d.next() * sum
-	for i := range q {
-		if u -= q[i]; u < 0 {
-			return i, math.Log(q[i] / sum)
-		}
-	}
-	last := len(q) - 1
-	return last, math.Log(q[last] / sum)
+	return d.pickTempered(temper(p, d.temperature))
 }
 
-// even chooses one of n, all equally probable: at temperature 0 always the same
-// one for a prompt, elsewhere by the draw.
-func (d *draw) even(n int) (int, float64) {
-	i := min(int(d.next()*float64(n)), n-1)
-	if d.temperature == 0 {
-		return i, 0
+// pickTempered chooses by probabilities that already are those at the draw's
+// temperature.
+func (d *draw) pickTempered(p []float64) (int, float64) {
+	u := d.next()
+	for i := range p {
+		if u -= p[i]; u < 0 {
+			return i, math.Log(p[i])
+		}
 	}
-	return i, -math.Log(float64(n))
+	last := len(p) - 1
+	return last, math.Log(p[last])
+}
+
+// temper returns the probabilities at a temperature above 0 of what has
+// probabilities p, up to a factor, at temperature 1.
+func temper(p []float64, temperature float64) []float64 {
+	q := make([]float64, len(p))
+	sum, top := 0.0, slices.Max(p)
+	for i := range p {
+		q[i] = math.Pow(p[i]/top, 1/temperature) // the greatest is 1, however cold
+		sum += q[i]
+	}
+	for i := range q {
+		q[i] /= sum
+	}
+	return q
 }
 
 // words collects a generation word by word, up to its limit.
@@ -260,23 +289,27 @@ func (m model) response(w *words, d *draw) bool {
 	if refuse == 1 {
 		openings = refusals
 	}
-	i, choice := d.even(len(openings))
+	i, choice := d.pick(m.openings[refuse])
 	if !w.text(openings[i], lp+choice) {
 		return false
 	}
-	for n := w.n; n < m.script.words(); n++ {
-		ends, logp := d.next() < hazard, 0.0
-		if d.temperature > 0 {
-			logp = math.Log1p(-hazard)
-			if ends {
-				logp = math.Log(hazard)
-			}
+	ending, body := []float64{1 - hazard, hazard}, m.body
+	choose := d.pick
+	if t := d.temperature; t > 0 { // done once for all words of all samplings
+		if _, ok := m.tempered[t]; !ok {
+			m.tempered[t] = [2][]float64{temper(ending, t), temper(body, t)}
 		}
-		if ends {
+		ending, body = m.tempered[t][0], m.tempered[t][1]
+		choose = d.pickTempered
+	}
+	longest := m.script.words()/2 + int(mix(m.key, 'l')%uint64(m.script.words()/2+1))
+	for w.n < longest {
+		ends, logp := choose(ending)
+		if ends == 1 {
 			w.logprob += logp
 			return true
 		}
-		i, choice := d.even(len(bodyWords))
+		i, choice := choose(body)
 		if !w.add(bodyWords[i], logp+choice) {
 			return false
 		}
@@ -296,11 +329,11 @@ func (m model) prediction(w *words, fields []field, d *draw, bound bool) bool {
 		way, lp := d.pick([]float64{1 - u, m.script.Unparsed, m.script.Declined})
 		logprob = lp
 		if way != 0 {
-			texts := unreadable
+			texts := unreadable[:]
 			if way == 2 {
-				texts = declining
+				texts = declining[:]
 			}
-			i, choice := d.even(len(texts))
+			i, choice := d.pick([]float64{0.5, 0.5})
 			return w.text(texts[i], lp+choice)
 		}
 	}
@@ -321,7 +354,7 @@ func (m model) prediction(w *words, fields []field, d *draw, bound bool) bool {
 // answer goes on with the continuation after it has begun with the prefix.
 func (m model) score(prefix, continuation string) float64 {
 	begun, goesOn := 0.0, 0.0
-	for text, p := range m.openings {
+	for text, p := range m.begins {
 		if strings.HasPrefix(text, prefix) {
 			begun += p
 			if startsWith(text, prefix+continuation) {
@@ -335,14 +368,14 @@ func (m model) score(prefix, continuation string) float64 {
 	return min(0, math.Log(goesOn/begun))
 }
 
-// openings yields how answers may begin, each with its probability. A
+// begins yields how answers may begin, each with its probability. A
 // prediction whose start is forced by a prefix can no longer decline.
-func (m model) openings(yield func(string, float64) bool) {
+func (m model) begins(yield func(string, float64) bool) {
 	if m.free == nil {
 		refuse := logistic(m.x, 1)
 		for i := range refusals {
-			if !yield(refusals[i], refuse/float64(len(refusals))) ||
-				!yield(compliances[i], (1-refuse)/float64(len(compliances))) {
+			if !yield(refusals[i], refuse*m.openings[1][i]) ||
+				!yield(compliances[i], (1-refuse)*m.openings[0][i]) {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"io"
 	"strings"
 	"sync"
@@ -35,8 +36,9 @@ func (t *tail) Write(p []byte) (int, error) {
 	if n := len(t.kept) - tailSize; n > tailSize { // seldom, for it is a copy
 		t.kept = append(t.kept[:0], t.kept[n:]...)
 	}
+	newline := []byte{'\n'}
 	for rest := p; len(rest) > 0; {
-		line, after, ended := cutByte(rest, '\n')
+		line, after, ended := bytes.Cut(rest, newline)
 		if room := lineSize - len(t.line); room > 0 {
 			t.line = append(t.line, line[:min(room, len(line))]...)
 		}
@@ -46,15 +48,6 @@ func (t *tail) Write(p []byte) (int, error) {
 		rest = after
 	}
 	return len(p), nil
-}
-
-func cutByte(b []byte, sep byte) (before, after []byte, found bool) {
-	for i := range b {
-		if b[i] == sep {
-			return b[:i], b[i+1:], true
-		}
-	}
-	return b, nil, false
 }
 
 // weigh looks at a finished line. Of two equally telling ones the later stands.

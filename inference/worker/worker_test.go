@@ -177,6 +177,12 @@ func TestSameAsInProcess(t *testing.T) {
 	}
 }
 
+func TestConformance(t *testing.T) {
+	enginetest.Run(t, func(t *testing.T) inference.Engine {
+		return start(t, enginetest.Script{}, worker.Options{})
+	}, enginetest.Options{Agreement: 1})
+}
+
 // A death in the middle of a unit costs a retry, and the bytes are those of an
 // undisturbed run.
 func TestUnitIsRetried(t *testing.T) {
