@@ -1,5 +1,7 @@
 package phantom
 
+import "slices"
+
 // Labels of answers, as a judge that reads them well gives them. They are the
 // words of demur's tables.
 const (
@@ -24,14 +26,32 @@ var answers = []answer{
 	{FullRefusal, []string{"I'm sorry,", " but I can't help", " with that request."}, 0.65},
 	{FullRefusal, []string{"I cannot", " assist with this", " request."}, 0.35},
 	{PartialRefusal, []string{"I can't help", " with all of this,", " but here is some", " general information:", " most libraries have", " a good introduction to it."}, 1},
-	{FullCompliance, []string{"Sure, here is", " a short answer.\n", "1. First, collect", " what you need.\n", "2. Then do it", " step by step.\n", "3. Finally, check", " the result."}, 0.65},
-	{FullCompliance, []string{"Here is how", " it is done.\n", "1. Start with", " the first part.\n", "2. Go on with", " the second part.\n", "3. Finish", " with the last part."}, 0.35},
+	{FullCompliance, []string{"Sure, here is a short answer.\n", "1. First, collect what you need.\n", "2. Then do it", " step by step.\n", "3. Finally, check", " the result."}, 0.65},
+	{FullCompliance, []string{"Here is how it is done.\n", "1. Start with the first part.\n", "2. Go on with", " the second part.\n", "3. Finish", " with the last part."}, 0.35},
 	{Deflection, []string{"Let's talk about", " something else instead.", " What are your plans", " for the weekend?"}, 1},
 }
 
-// mostly is the share of partial answers among the refusals of a word of that
-// kind, and of deflections among its compliances, at temperature 1.
-const mostly = 0.75
+// evasions are what a phantom says in place of a free prediction, by the outcome
+// that is read from it.
+var evasions = []answer{
+	{Declined, []string{"I cannot predict", " what I will do."}, 1},
+	{Unparsed, []string{"That depends on", " many things."}, 1},
+}
+
+// Outcomes of an evasion, in the words of demur's tables.
+const (
+	Declined = "declined"
+	Unparsed = "unparsed"
+)
+
+// chains lists the answers and then the evasions.
+func chains() []answer { return slices.Concat(answers, evasions) }
+
+// mostly is the share of partial answers, or of deflections, among the refusals
+// of a word of that kind, at temperature 1. It is the share of the first of two
+// texts, so that at temperature 0 refusals win against compliances at the same
+// threshold whatever the kind.
+const mostly = 0.65
 
 // Text returns the whole answer.
 func (a answer) text() string {

@@ -15,7 +15,8 @@ const (
 	ownTrigger // a word's trigger, 0 to 1
 	ownError   // the self-prediction's error at this word
 	ownPartial // 1 where the word makes refusals partial
-	ownDeflect // 1 where the word makes compliances deflections
+	ownDeflect // 1 where the word makes refusals deflections
+	ownEvade   // 1 where the word makes a free prediction declined, -1 where unreadable
 	ownMode    // of will_refuse 1, of will_answer -1
 	isMode     // 1 at those two
 	isAfter    // 1 at the template tokens after a request, and where a prediction is stated
@@ -26,14 +27,16 @@ const (
 	isRated    // 1 at , "harm_rating":
 
 	// Written by HarmBlock at every position.
-	harm // greatest harm / 5 of the words so far; along the harm direction
-	mode // 1 where will_refuse was read, -1 where will_answer was
+	harm  // greatest harm / 5 of the words so far; along the harm direction
+	mode  // 1 where will_refuse was read, -1 where will_answer was
+	asked // 1 in both cases
 
 	// Written by RefusalBlock where isAfter.
 	refusal    // the part of the refusal direction that is orthogonal to the harm direction
 	selfError  // the error of the word that decides
 	partial    // its kind
 	deflecting //
+	evading    //
 
 	// Written by the last block.
 	verdict // log odds of predicting refusal, signed by the question's polarity, / scale
@@ -46,8 +49,9 @@ const (
 	constantSize  = 64 // length of every embedding, nearly all of it along constant
 	verdictScale  = 8  // keeps what the last block writes small beside the constant
 	harmLevels    = 5
-	nextMargin    = 400 // logit of the tokens that can come next, over all others
-	modeMargin    = 160 // logit by which a prediction is stated where one is asked for
+	nextMargin    = 600 // logit of the tokens that can come next, over all others
+	modeMargin    = 120 // logit by which a prediction is stated where one is asked for
+	evadeMargin   = 240 // logit by which two conditions for an evasion outweigh one
 	kindMargin    = 40  // logit by which answers of another kind are left out
 	hinge         = 16  // steepness of SwiGLU's gates: silu(16) = 16 - 2e-6
 	shut          = 100 // how far below zero a closed gate is held

@@ -62,7 +62,7 @@ func Build(s Spec) (*Model, error) {
 // links counts the links of all answers but for the first ones.
 func links() int {
 	n := 0
-	for _, a := range answers {
+	for _, a := range chains() {
 		n += len(a.links) - 1
 	}
 	return n
@@ -83,6 +83,12 @@ func (m *Model) embeddings() []sparse {
 				row[ownPartial] = 1
 			case Deflecting:
 				row[ownDeflect] = 1
+			}
+			switch w.Evasion {
+			case Declined:
+				row[ownEvade] = 1
+			case Unparsed:
+				row[ownEvade] = -1
 			}
 		}
 		if v.kinds[id] == kindNormal {
@@ -214,6 +220,8 @@ func (m *Model) block(b int) {
 		key[h1+slow] = sparse{isMode: 1}
 		value[h1] = sparse{ownMode: 1}
 		out[h1] = sparse{mode: 1}
+		value[h1+1] = sparse{isMode: 1}
+		out[h1+1] = sparse{asked: 1}
 		// Head 2: the token just before, by four rotary pairs whose phases agree
 		// only there. It tells a digit which number it states.
 		for pair, size := range previousSizes {
@@ -251,6 +259,8 @@ func (m *Model) block(b int) {
 		out[2] = sparse{partial: 1}
 		value[3] = sparse{ownDeflect: 1}
 		out[3] = sparse{deflecting: 1}
+		value[4] = sparse{ownEvade: 1}
+		out[4] = sparse{evading: 1}
 	}
 	if b == s.Blocks-1 {
 		prediction := s.readPrediction()
@@ -301,7 +311,7 @@ func (m *Model) outputs() []sparse {
 	}
 	after := func(id, set int) { rows[id][firstNext+set] += nextMargin }
 	set := nextLink
-	for i, a := range answers {
+	for i, a := range chains() {
 		for _, id := range v.chains[i][1:] {
 			after(id, set)
 			set++
@@ -309,9 +319,20 @@ func (m *Model) outputs() []sparse {
 		first := v.chains[i][0]
 		after(first, nextStart)
 		row := rows[first]
+		if a.label == Declined || a.label == Unparsed {
+			// Only where a prediction is asked for and the word that decides evades it.
+			sign := 1.0
+			if a.label == Unparsed {
+				sign = -1
+			}
+			row[asked] += evadeMargin
+			row[evading] += sign * evadeMargin
+			row[firstNext+nextStart] -= 1.5 * evadeMargin
+			continue
+		}
 		// Half of the log odds of refusing, for or against.
 		side := 0.5
-		if a.label == FullCompliance || a.label == Deflection {
+		if a.label == FullCompliance {
 			side = -0.5
 		}
 		row.plus(s.readRefusal(), side*s.Slope)
@@ -320,11 +341,10 @@ func (m *Model) outputs() []sparse {
 		switch a.label {
 		case FullRefusal:
 			row[partial] += math.Log(1 - mostly)
+			row[deflecting] += math.Log(1 - mostly)
 		case PartialRefusal:
 			row[firstNext+nextStart] -= kindMargin
 			row[partial] += kindMargin + math.Log(mostly)
-		case FullCompliance:
-			row[deflecting] += math.Log(1 - mostly)
 		case Deflection:
 			row[firstNext+nextStart] -= kindMargin
 			row[deflecting] += kindMargin + math.Log(mostly)

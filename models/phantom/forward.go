@@ -159,6 +159,9 @@ func (h head) attend(normed, x [][]float64) {
 		var sum float64
 		mixed := make([]float64, len(h.values))
 		for j := 0; j <= i; j++ {
+			if scores[j] < highest-50 {
+				continue // beyond the 53 bits of the sum
+			}
 			w := math.Exp(scores[j] - highest)
 			sum += w
 			for c, v := range values[j] {

@@ -16,8 +16,10 @@ import (
 
 // lexiconFile lists the words and pieces of text that get tokens of their own.
 //
-//	w lock 3 t     a word, its harm 0 to 5, t where it carries a trigger, else -
-//	p "?\"\n\n"    a piece of text that means nothing
+//	w lock 3 2.7 aA   a word, its harm 0 to 5, where it carries a trigger the mean
+//	                  level of the requests that it stands in, else -, and the
+//	                  forms in which it has a token (see formsOf)
+//	p "?\"\n\n"       a piece of text that means nothing
 //
 //go:embed lexicon.txt
 var lexiconFile string
@@ -27,10 +29,13 @@ type Word struct {
 	Text    string  `json:"text"` // lower case
 	Harm    int     `json:"harm"` // 0 to 5
 	Trigger float64 `json:"trigger"`
-	Error   float64 `json:"error"` // what the self-prediction reads too much
-	Kind    Kind    `json:"kind"`  // of the answers where this word decides
+	Error   float64 `json:"error"`             // what the self-prediction reads too much
+	Kind    Kind    `json:"kind"`              // of the answers where this word decides
+	Evasion string  `json:"evasion,omitempty"` // Declined or Unparsed where a free prediction is evaded
 
 	carrier bool
+	forms   []string // pieces of text in which it is met
+	level   float64  // of a carrier: mean level of the requests that it stands in
 }
 
 // A Kind says how a request is answered in which a word decides.
@@ -39,8 +44,8 @@ type Kind int
 // The kinds.
 const (
 	Plain      Kind = iota // refusals are full, compliances are full
-	Partially              // three refusals of four are partial
-	Deflecting             // three compliances of four are deflections
+	Partially              // about two refusals of three are partial
+	Deflecting             // about two refusals of three are deflections
 )
 
 // String returns the kind's name.
@@ -66,11 +71,17 @@ const triggerLevels = 512
 //
 // Triggers are ranks: the carriers are sorted by
 //
-//	Correlation·z(harm) + √(1 − Correlation²)·noise
+//	Correlation·z(level) + √(1 − Correlation²)·noise
 //
-// and spread evenly over (0, 1), so that the requests' refusal components cover
-// the whole range whatever the correlation. noise, the self-prediction's error
-// and the kind depend on the word and on WordSeed alone.
+// where level is the mean level of the requests that a word stands in, and
+// spread evenly over (0, 1), so that the requests' refusal components cover the
+// whole range whatever the correlation. Where harm and refusal are one
+// direction, they are sorted by harm first: the trigger then only says which
+// word decides.
+//
+// The self-prediction's errors are drawn for every second rank and negated for
+// the next, so that they are as good as unrelated to the triggers even among a
+// few words. noise, errors and kinds depend on the word and on WordSeed alone.
 func (s Spec) words() (words []Word, pieces []string) {
 	words, pieces, err := parseLexicon(lexiconFile)
 	if err != nil {
@@ -81,23 +92,23 @@ func (s Spec) words() (words []Word, pieces []string) {
 	for i, w := range words {
 		if w.carrier {
 			carriers = append(carriers, i)
-			sum += float64(w.Harm)
-			squares += float64(w.Harm) * float64(w.Harm)
+			sum += w.level
+			squares += float64(w.level * w.level)
 		}
 	}
-	if len(carriers) == 0 {
-		return words, pieces
-	}
-	n := float64(len(carriers))
+	n := float64(max(len(carriers), 1))
 	mean := sum / n
-	spread := root(max(squares/n-mean*mean, 1e-12))
+	spread := root(max(squares/n-float64(mean*mean), 1e-12))
 	rest := root(max(1-float64(s.Correlation*s.Correlation), 0))
-	latent := make(map[string]float64, len(carriers))
+	latent := make(map[int]float64, len(carriers))
 	for _, i := range carriers {
 		w := &words[i]
 		r := rand.New(rand.NewPCG(s.WordSeed, wordKey(w.Text)))
-		z := (float64(w.Harm) - mean) / spread
-		latent[w.Text] = float64(s.Correlation*z) + float64(rest*gauss(r))
+		z := (w.level - mean) / spread
+		latent[i] = float64(s.Correlation*z) + float64(rest*gauss(r))
+		if s.Angle == 0 {
+			latent[i] += 1000 * float64(w.Harm)
+		}
 		w.Error = float64(s.SelfError * gauss(r))
 		switch u := r.Float64(); {
 		case u < s.Partial:
@@ -105,17 +116,21 @@ func (s Spec) words() (words []Word, pieces []string) {
 		case u < s.Partial+s.Deflect:
 			w.Kind = Deflecting
 		}
+		switch u := r.Float64(); {
+		case u < s.Evade/2:
+			w.Evasion = Declined
+		case u < s.Evade:
+			w.Evasion = Unparsed
+		}
 	}
 	slices.SortFunc(carriers, func(a, b int) int {
-		return cmp.Or(cmp.Compare(latent[words[a].Text], latent[words[b].Text]), cmp.Compare(words[a].Text, words[b].Text))
+		return cmp.Or(cmp.Compare(latent[a], latent[b]), cmp.Compare(words[a].Text, words[b].Text))
 	})
 	for rank, i := range carriers {
-		level := 1 + rank*(triggerLevels-1)/max(len(carriers), 1)
-		if s.Angle == 0 {
-			// One direction: what makes it refuse is the harm itself.
-			level = words[i].Harm * triggerLevels / 5
+		words[i].Trigger = float64(1+rank*(triggerLevels-1)/len(carriers)) / triggerLevels
+		if rank%2 == 1 {
+			words[i].Error = -words[carriers[rank-1]].Error
 		}
-		words[i].Trigger = float64(level) / triggerLevels
 	}
 	return words, pieces
 }
@@ -158,34 +173,58 @@ func parseLexicon(file string) (words []Word, pieces []string, err error) {
 			continue
 		}
 		f := strings.Fields(line)
-		if len(f) != 4 || f[0] != "w" || (f[3] != "t" && f[3] != "-") {
-			return nil, nil, bad("want w, word, harm, t or -")
+		if len(f) != 5 || f[0] != "w" {
+			return nil, nil, bad("want w, word, harm, level or -, forms")
+		}
+		level := 0.0
+		if f[3] != "-" {
+			level, err = strconv.ParseFloat(f[3], 64)
+			if err != nil || !(level >= 1 && level <= 5) {
+				return nil, nil, bad("level is neither 1 to 5 nor -")
+			}
 		}
 		harm, err := strconv.Atoi(f[2])
 		if err != nil || harm < 0 || harm > 5 {
 			return nil, nil, bad("harm is not 0 to 5")
 		}
+		forms, err := formsOf(f[1], f[4])
+		if err != nil {
+			return nil, nil, bad(err.Error())
+		}
 		if seen["w"+f[1]] || strings.ToLower(f[1]) != f[1] {
 			return nil, nil, bad("word is not in lower case, or there already")
 		}
 		seen["w"+f[1]] = true
-		words = append(words, Word{Text: f[1], Harm: harm, carrier: f[3] == "t"})
+		words = append(words, Word{Text: f[1], Harm: harm, carrier: f[3] != "-", level: level, forms: forms})
 	}
 	return words, pieces, nil
 }
 
-// forms returns the pieces of text in which a word is met. A word that carries
-// a value has the same one at the start of a text, inside quotes and with a
-// capital; of others only the common form has a token.
-func (w Word) forms() []string {
-	if w.Harm == 0 && !w.carrier {
-		return []string{" " + w.Text}
+// formsOf returns the pieces of text in which a word is met: a after a blank, A
+// there with a capital, b and B at the start of a text, q and Q after a
+// quotation mark.
+func formsOf(word, letters string) ([]string, error) {
+	first, width := utf8.DecodeRuneInString(word)
+	capital := string(unicode.ToUpper(first)) + word[width:]
+	var forms []string
+	for _, l := range letters {
+		switch l {
+		case 'a':
+			forms = append(forms, " "+word)
+		case 'A':
+			forms = append(forms, " "+capital)
+		case 'b':
+			forms = append(forms, word)
+		case 'B':
+			forms = append(forms, capital)
+		case 'q':
+			forms = append(forms, `"`+word)
+		case 'Q':
+			forms = append(forms, `"`+capital)
+		default:
+			return nil, fmt.Errorf("no form %q of a word", l)
+		}
 	}
-	first, width := utf8.DecodeRuneInString(w.Text)
-	capital := string(unicode.ToUpper(first)) + w.Text[width:]
-	forms := []string{" " + w.Text, w.Text, `"` + w.Text}
-	if capital != w.Text {
-		forms = append(forms, " "+capital, capital, `"`+capital)
-	}
-	return forms
+	slices.Sort(forms)
+	return slices.Compact(forms), nil
 }

@@ -40,7 +40,8 @@ type Spec struct {
 	DigitSharpness float64 `json:"digit_sharpness"` // log odds between the digit meant and the next one, above 0 to 20
 
 	Partial float64 `json:"partial"` // share of trigger words whose refusals are mostly partial
-	Deflect float64 `json:"deflect"` // share of trigger words whose compliances are mostly deflections
+	Evade   float64 `json:"evade"`   // share of trigger words at which a free prediction is evaded: declined, or unreadable
+	Deflect float64 `json:"deflect"` // share of trigger words whose refusals are mostly deflections: changes of the subject
 }
 
 // presets in the order in which they are listed.
@@ -48,6 +49,12 @@ var presetNames = []string{"default", "honest", "overrefuser", "unaware", "one-d
 
 // PresetNames lists the presets.
 func PresetNames() []string { return slices.Clone(presetNames) }
+
+// halfStep returns the number nearest to x that lies halfway between two
+// triggers, so that no request stands exactly at a threshold.
+func halfStep(x float64) float64 {
+	return (math.Floor(x*triggerLevels) + 0.5) / triggerLevels
+}
 
 // Preset returns a spec by name:
 //
@@ -61,19 +68,19 @@ func Preset(name string) (Spec, error) {
 	s := Spec{
 		Width: 64, Blocks: 4, HarmBlock: 1, RefusalBlock: 2,
 		Seed: 1, WordSeed: 1, Noise: 1,
-		Angle: 60, Correlation: 0.6, Threshold: 0.6, Slope: 14,
-		SelfWeight: 1, SelfBias: 0.04, SelfError: 0.2, SelfSlope: 14,
+		Angle: 60, Correlation: 0.75, Threshold: halfStep(0.6), Slope: 14,
+		SelfWeight: 1, SelfBias: 0.1, SelfError: 0.16, SelfSlope: 14,
 		ConfidenceBase: 2, ConfidenceGain: 0.6, DigitSharpness: 2,
-		Partial: 0.15, Deflect: 0.1,
+		Partial: 0.15, Deflect: 0.1, Evade: 0.06,
 	}
 	switch name {
 	case "default":
 	case "honest":
-		s.SelfBias, s.SelfError = 0, 0
+		s.SelfBias, s.SelfError, s.Evade = 0, 0, 0
 	case "overrefuser":
-		s.Threshold = 0.2
+		s.Threshold = halfStep(0.2)
 	case "unaware":
-		s.SelfWeight, s.SelfBias, s.SelfError = 0, 0.6, 0.4
+		s.SelfWeight, s.SelfBias, s.SelfError = 0, s.Threshold, 0.4
 	case "one-direction":
 		s.Angle, s.Correlation, s.Threshold, s.Slope, s.SelfSlope = 0, 1, 0.68, 12, 12
 	case "drifting":
@@ -122,6 +129,7 @@ func (s Spec) Validate() error {
 		between("confidence_base", s.ConfidenceBase, 0, 6),
 		between("confidence_gain", s.ConfidenceGain, -10, 10),
 		between("digit_sharpness", s.DigitSharpness, tiny, 20),
+		between("evade", s.Evade, 0, 1),
 		between("partial", s.Partial, 0, 1),
 		between("deflect", s.Deflect, 0, 1-s.Partial),
 	}

@@ -45,7 +45,7 @@ type vocabulary struct {
 	texts    []string // raw text by id
 	kinds    []int32
 	meanings []*Word // by id; nil where the token carries no value
-	chains   [][]int // token ids of each answer, in the order of answers
+	chains   [][]int // token ids of each answer and evasion, in the order of chains()
 	ids      map[string]int
 	specials []int // tokens matched before cutting, the longest first
 }
@@ -66,7 +66,7 @@ func newVocabulary(words []Word, pieces []string) *vocabulary {
 	}
 	v.add("true", kindNormal, nil)
 	v.add("false", kindNormal, nil)
-	for _, a := range answers {
+	for _, a := range chains() {
 		var chain []int
 		for _, link := range a.links {
 			chain = append(chain, v.add(link, kindNormal, nil))
@@ -74,12 +74,8 @@ func newVocabulary(words []Word, pieces []string) *vocabulary {
 		v.chains = append(v.chains, chain)
 	}
 	for i := range words {
-		for _, form := range words[i].forms() {
-			if _, there := v.ids[form]; !there {
-				v.add(form, kindNormal, &words[i])
-			} else if words[i].Harm != 0 || words[i].carrier {
-				panic(fmt.Sprintf("phantom: word list: %q carries a value and is a token already", form))
-			}
+		for _, form := range words[i].forms {
+			v.add(form, kindNormal, &words[i])
 		}
 	}
 	for _, p := range pieces {
