@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,10 +34,13 @@ const (
 // does not. The caller should then exit.
 func Serve(ctx context.Context, r io.Reader, w io.Writer, open Open) error {
 	s := &server{out: &sender{w: w}, in: make(chan message), stop: make(chan struct{})}
-	defer close(s.stop)
-	go s.read(r)
-	go s.tell()
-	return s.serve(ctx, open)
+	var telling sync.WaitGroup
+	telling.Go(s.tell)
+	go s.read(r) // ends with r, at the latest
+	err := s.serve(ctx, open)
+	close(s.stop)
+	telling.Wait()
+	return err
 }
 
 type server struct {
@@ -48,6 +52,7 @@ type server struct {
 	tokens  atomic.Int64 // sampled since the last message
 	signs   atomic.Int64 // calls of progress since the last message
 	pending []inference.Job
+	cancel  context.CancelFunc // of the unit that runs; nil while none does
 }
 
 func (s *server) read(r io.Reader) {
@@ -126,57 +131,57 @@ func (s *server) serve(ctx context.Context, open Open) error {
 	return s.units(ctx)
 }
 
-// units runs units until the parent closes or is gone.
+// units runs units until the parent closes, is gone, or errs.
 func (s *server) units(ctx context.Context) error {
 	var (
-		unit   uint64 // in flight or being received
-		want   int
-		cancel context.CancelFunc // nil while no unit runs
-		done   = make(chan result, 1)
+		unit uint64 // in flight or being received
+		want int
+		done = make(chan result, 1)
 	)
+	// leave closes the engine, or leaves it if it does not stop.
+	leave := func(err error) error {
+		if s.cancel != nil {
+			s.cancel()
+			select {
+			case <-done:
+			case <-time.After(orphanGrace):
+				return s.orphaned(err)
+			}
+		}
+		return errors.Join(err, s.engine.Close())
+	}
 	for {
 		select {
 		case r := <-done:
-			cancel()
-			cancel = nil // before the parent can know that the unit is done
+			s.cancel()
+			s.cancel = nil // before the parent can know that the unit is done
 			if r.stream == nil {
 				r.stream = s.done(unit, r.engine)
 			}
 			if r.stream != nil {
-				return errors.Join(r.stream, s.engine.Close())
+				return leave(r.stream)
 			}
 		case m, ok := <-s.in:
 			switch {
-			case !ok && cancel == nil:
-				return errors.Join(s.inErr, s.engine.Close())
 			case !ok:
-				cancel()
-				select {
-				case <-done:
-					return errors.Join(s.inErr, s.engine.Close())
-				case <-time.After(orphanGrace):
-					return s.orphaned(s.inErr)
-				}
+				return leave(s.inErr)
 			case m.Kind == kindCancel:
-				if cancel != nil && m.Unit == unit {
-					cancel()
+				if s.cancel != nil && m.Unit == unit {
+					s.cancel()
 				}
-			case cancel != nil:
-				return fmt.Errorf("worker: the parent sent %q while a unit runs", m.Kind)
-			case m.Kind == kindClose:
-				err := s.engine.Close()
-				return s.out.send(message{Kind: kindClosed, Error: toWire(err)})
-			case m.Kind == kindUnit:
+			case m.Kind == kindClose && s.cancel == nil:
+				return s.out.send(message{Kind: kindClosed, Error: toWire(s.engine.Close())})
+			case m.Kind == kindUnit && s.cancel == nil:
 				unit, want, s.pending = m.Unit, m.Count, nil
-			case m.Kind == kindJob && m.Job != nil && m.Unit == unit && len(s.pending) < want:
+			case m.Kind == kindJob && s.cancel == nil && m.Job != nil && m.Unit == unit && len(s.pending) < want:
 				s.pending = append(s.pending, *m.Job)
 				if len(s.pending) == want {
-					var unitCtx context.Context
-					unitCtx, cancel = context.WithCancel(ctx)
+					unitCtx, cancel := context.WithCancel(ctx)
+					s.cancel = cancel
 					go func(unit uint64, jobs []inference.Job) { done <- s.run(unitCtx, unit, jobs) }(unit, s.pending)
 				}
 			default:
-				return fmt.Errorf("worker: the parent sent %q out of turn", m.Kind)
+				return leave(fmt.Errorf("worker: the parent sent %q out of turn", m.Kind))
 			}
 		}
 	}
