@@ -51,14 +51,15 @@ func (q Quantity) Agrees(measured, level float64, quantities int) bool {
 // over all trials, by temperature, and for the free reading. A quantity that is
 // undefined (d_prime where nothing is refused) is left out.
 func (t *Truth) Quantities() []Quantity {
-	all := t.planted()
+	all := t.planted(true)
 	for i := range t.Prompts {
 		for _, other := range t.Prompts[i].undecided() {
 			u := *t
 			u.Prompts = slices.Clone(t.Prompts)
 			u.Prompts[i] = other
 			u.Prompts[i].fold(t.Plan.Fold)
-			for _, q := range u.planted() {
+			relabelled := &other.Labels[0] != &t.Prompts[i].Labels[0]
+			for _, q := range u.planted(relabelled) {
 				for k := range all {
 					if all[k].Name == q.Name && all[k].Group == q.Group && all[k].Reading == q.Reading {
 						all[k].Slack += math.Abs(all[k].Planted - q.Planted)
@@ -118,17 +119,22 @@ func Find(all []Quantity, name, group string) (Quantity, error) {
 	return Quantity{}, fmt.Errorf("phantom: no quantity %s of group %q", name, group)
 }
 
-// planted returns the quantities without slack.
-func (t *Truth) planted() []Quantity {
+// planted returns the quantities without slack, those of behaviour alone only if
+// asked for.
+func (t *Truth) planted(behaviour bool) []Quantity {
 	every := func(int) bool { return true }
 	var all []Quantity
-	all = append(all, t.behaviour("", every)...)
+	if behaviour {
+		all = append(all, t.behaviour("", every)...)
+	}
 	all = append(all, t.joint("", "", every)...)
 	all = append(all, t.joint("", FreeReading, every)...)
 	for k, temperature := range t.Plan.Temperatures {
 		group := "temperature=" + strconv.FormatFloat(temperature, 'g', -1, 64)
 		only := func(i int) bool { return i == k }
-		all = append(all, t.behaviour(group, only)...)
+		if behaviour {
+			all = append(all, t.behaviour(group, only)...)
+		}
 		all = append(all, t.joint(group, "", only)...)
 	}
 	return all
@@ -427,19 +433,18 @@ func mostFrequent(draws [][3]float64) (m1, m2, flips float64) {
 	states := make([]float64, side*side) // by counts of the first two classes
 	states[0] = 1
 	for done, p := range draws {
-		next := make([]float64, side*side)
-		for a := 0; a <= done; a++ {
-			for b := 0; a+b <= done; b++ {
-				q := states[a*side+b]
-				if q == 0 {
-					continue
+		for a := done + 1; a >= 0; a-- { // downwards, so that what is read is not yet changed
+			for b := done + 1 - a; b >= 0; b-- {
+				q := states[a*side+b] * p[2]
+				if a > 0 {
+					q += states[(a-1)*side+b] * p[0]
 				}
-				next[(a+1)*side+b] += q * p[0]
-				next[a*side+b+1] += q * p[1]
-				next[a*side+b] += q * p[2]
+				if b > 0 {
+					q += states[a*side+b-1] * p[1]
+				}
+				states[a*side+b] = q
 			}
 		}
-		states = next
 	}
 	total := len(draws)
 	for a := 0; a <= total; a++ {

@@ -63,7 +63,22 @@ var sweep = phantom.Plan{Temperatures: []float64{0, 0.3, 0.7, 1}, Seeds: 5}
 // truths are computed once for all tests: of the demo subset, by preset.
 var truths struct {
 	sync.Mutex
-	byPreset map[string]*phantom.Truth
+	byPreset   map[string]*phantom.Truth
+	quantities map[string][]phantom.Quantity
+}
+
+func demoQuantities(t testing.TB, preset string) []phantom.Quantity {
+	t.Helper()
+	truth := demoTruth(t, preset)
+	truths.Lock()
+	defer truths.Unlock()
+	if truths.quantities == nil {
+		truths.quantities = map[string][]phantom.Quantity{}
+	}
+	if _, there := truths.quantities[preset]; !there {
+		truths.quantities[preset] = truth.Quantities()
+	}
+	return truths.quantities[preset]
 }
 
 func demoTruth(t testing.TB, preset string) *phantom.Truth {

@@ -6,8 +6,9 @@ import (
 	"demur/models/phantom/internal/pretoken"
 )
 
-// Tokenize returns the tokens of a rendered prompt, the beginning token
-// included: what llama.cpp makes of it with special tokens added and parsed.
+// Tokenize returns the tokens of a rendered prompt, which must be valid UTF-8,
+// the beginning token included: what llama.cpp makes of it with special tokens
+// added and parsed.
 func (m *Model) Tokenize(rendered string) []int {
 	return append([]int{tokBegin}, m.vocabulary.tokens(rendered)...)
 }
@@ -44,6 +45,14 @@ func (m *Model) Text(tokens []int) string {
 		b.WriteString(m.vocabulary.texts[t])
 	}
 	return b.String()
+}
+
+// TokenID returns the id of the token with that text, and -1 if there is none.
+func (m *Model) TokenID(text string) int {
+	if id, ok := m.vocabulary.ids[text]; ok {
+		return id
+	}
+	return -1
 }
 
 // tokens cuts text: first at the tokens that are matched as they stand, the

@@ -88,7 +88,7 @@ func TestPlantedAgainstSimulated(t *testing.T) {
 	const runs = 1000
 	for _, preset := range []string{"default", "drifting", "honest"} {
 		truth := demoTruth(t, preset)
-		all := truth.Quantities()
+		all := demoQuantities(t, preset)
 		sum, squares := map[string]float64{}, map[string]float64{}
 		faulty := 0
 		for seed := range uint64(runs) {
@@ -127,7 +127,7 @@ func TestPlantedAgainstSimulated(t *testing.T) {
 // nine runs of ten.
 func TestDistortionIsDetected(t *testing.T) {
 	truth := demoTruth(t, "default")
-	all := truth.Quantities()
+	all := demoQuantities(t, "default")
 	const runs = 200
 	missed := 0
 	var dPrime, criterion float64
@@ -154,7 +154,7 @@ func TestDistortionIsDetected(t *testing.T) {
 
 func TestPresetsBehaveAsNamed(t *testing.T) {
 	value := func(preset, name string) float64 {
-		return quantity(t, demoTruth(t, preset).Quantities(), name).Planted
+		return quantity(t, demoQuantities(t, preset), name).Planted
 	}
 	for _, c := range []struct {
 		what, preset, name string
@@ -191,7 +191,7 @@ func TestPresetsBehaveAsNamed(t *testing.T) {
 func TestFreePredictionsAreSometimesEvaded(t *testing.T) {
 	truth := demoTruth(t, "default")
 	got := map[string]float64{}
-	for _, q := range truth.Quantities() {
+	for _, q := range demoQuantities(t, "default") {
 		if q.Reading == phantom.FreeReading {
 			got[q.Name] = q.Planted
 		}
