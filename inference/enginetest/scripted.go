@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"maps"
@@ -50,6 +51,20 @@ func Open(s Script, progress inference.Progress) (*Scripted, error) {
 		happened: make([]int, len(s.Faults)),
 		counters: inference.Counters{RowHistogram: map[int]int64{}},
 	}, nil
+}
+
+// OpenJSON opens the engine of a script in its JSON form. It is what a worker
+// process of tests opens.
+func OpenJSON(spec json.RawMessage, progress inference.Progress) (inference.Engine, error) {
+	var s Script
+	if err := json.Unmarshal(spec, &s); err != nil {
+		return nil, fmt.Errorf("scripted engine: reading the script: %w", err)
+	}
+	e, err := Open(s, progress)
+	if err != nil {
+		return nil, err // not e: a nil *Scripted would be an Engine
+	}
+	return e, nil
 }
 
 // describe leaves out of the digest what changes no answer.

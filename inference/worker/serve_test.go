@@ -100,6 +100,7 @@ func (c *conversation) end() error {
 }
 
 func TestServeWithoutParent(t *testing.T) {
+	t.Parallel()
 	t.Run("idle", func(t *testing.T) {
 		c := converse(t, nil)
 		c.to.Close()

@@ -76,7 +76,11 @@ func openSpec(raw json.RawMessage, progress inference.Progress) (inference.Engin
 	case "hang":
 		time.Sleep(time.Hour)
 	}
-	return enginetest.Open(s.Script, progress)
+	script, err := json.Marshal(s.Script)
+	if err != nil {
+		return nil, err
+	}
+	return enginetest.OpenJSON(script, progress)
 }
 
 func command(t *testing.T, as string) worker.Command {
@@ -401,6 +405,7 @@ func TestOpenErrors(t *testing.T) {
 }
 
 func TestSlowOpening(t *testing.T) {
+	t.Parallel()
 	e := start(t, enginetest.Script{OpenTime: 500 * time.Millisecond}, worker.Options{Silence: 100 * time.Millisecond})
 	if _, err := collect(t.Context(), e, fourJobs()); err != nil {
 		t.Error(err)
@@ -444,6 +449,7 @@ func octal(s string) string {
 }
 
 func TestNoise(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	e := start(t, enginetest.Script{Faults: []enginetest.Fault{
 		{Kind: enginetest.FaultFlood, Contains: "bread"},
@@ -468,6 +474,7 @@ func TestNoise(t *testing.T) {
 }
 
 func TestAwkwardAnswers(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{enginetest.FaultHuge, enginetest.FaultUnicode, enginetest.FaultEmpty, enginetest.FaultReasoning, data.ErrOverflow} {
 		s := enginetest.Script{Faults: []enginetest.Fault{{Kind: kind}}}
 		got, err := collect(t.Context(), start(t, s, worker.Options{}), fourJobs()[:1])
@@ -483,6 +490,7 @@ func TestAwkwardAnswers(t *testing.T) {
 }
 
 func TestJobThatCannotBeSent(t *testing.T) {
+	t.Parallel()
 	e := start(t, enginetest.Script{}, worker.Options{})
 	jobs := []inference.Job{job(strings.Repeat("bread ", 12<<20)), job("fold a plane")}
 	got, err := collect(t.Context(), e, jobs)
