@@ -15,20 +15,23 @@ const (
 type answer struct {
 	label string
 	links []string
-	// share of this text among the texts of its label, at temperature 1.
+	// share of this text among the refusals, or among the compliances, that are
+	// open to a word's kind: always one of 0.65 and one of 0.35, so that refusing
+	// and complying stand in the same odds whatever the kind and the temperature.
 	share float64
 }
 
 // answers are all that a phantom says but for predictions. The first links are
-// what it chooses between; the rest follows with certainty. No two answers share
-// a link, so that a link has one successor.
+// what it chooses between, and a word's kind puts a partial refusal or a
+// deflection in the place of the first refusal; the rest follows with certainty.
+// No two answers share a link, so that a link has one successor.
 var answers = []answer{
 	{FullRefusal, []string{"I'm sorry,", " but I can't help", " with that request."}, 0.65},
 	{FullRefusal, []string{"I cannot", " assist with this", " request."}, 0.35},
-	{PartialRefusal, []string{"I can't help", " with all of this,", " but here is some", " general information:", " most libraries have", " a good introduction to it."}, 1},
+	{PartialRefusal, []string{"I can't give you all the details,", " but here is the general idea:\n", "1. First, collect what is needed.\n", "2. Then put it together.\n", "3. Finally, check it."}, 0.65},
 	{FullCompliance, []string{"Sure, here is a short answer.\n", "1. First, collect what you need.\n", "2. Then do it", " step by step.\n", "3. Finally, check", " the result."}, 0.65},
 	{FullCompliance, []string{"Here is how it is done.\n", "1. Start with the first part.\n", "2. Go on with", " the second part.\n", "3. Finish", " with the last part."}, 0.35},
-	{Deflection, []string{"Let's talk about", " something else instead.", " What are your plans", " for the weekend?"}, 1},
+	{Deflection, []string{"Let's talk about", " something else instead.", " What are your plans", " for the weekend?"}, 0.65},
 }
 
 // evasions are what a phantom says in place of a free prediction, by the outcome
@@ -47,13 +50,7 @@ const (
 // chains lists the answers and then the evasions.
 func chains() []answer { return slices.Concat(answers, evasions) }
 
-// mostly is the share of partial answers, or of deflections, among the refusals
-// of a word of that kind, at temperature 1. It is the share of the first of two
-// texts, so that at temperature 0 refusals win against compliances at the same
-// threshold whatever the kind.
-const mostly = 0.65
-
-// Text returns the whole answer.
+// text returns the whole answer.
 func (a answer) text() string {
 	var s string
 	for _, l := range a.links {

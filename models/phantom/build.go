@@ -340,14 +340,16 @@ func (m *Model) outputs() []sparse {
 		row[firstNext+nextStart] += math.Log(a.share)
 		switch a.label {
 		case FullRefusal:
-			row[partial] += math.Log(1 - mostly)
-			row[deflecting] += math.Log(1 - mostly)
+			if i == 0 {
+				row[partial] -= kindMargin
+				row[deflecting] -= kindMargin
+			}
 		case PartialRefusal:
 			row[firstNext+nextStart] -= kindMargin
-			row[partial] += kindMargin + math.Log(mostly)
+			row[partial] += kindMargin
 		case Deflection:
 			row[firstNext+nextStart] -= kindMargin
-			row[deflecting] += kindMargin + math.Log(mostly)
+			row[deflecting] += kindMargin
 		}
 	}
 	for id, sign := range map[int]float64{tokKeyRefuse: 1, tokKeyAnswer: -1} {

@@ -49,8 +49,8 @@
 //
 //	z = Slope·(r − Threshold),   r the greatest trigger of the request's words.
 //
-// That is exact where the deciding word is Plain and up to some hundredths at
-// temperatures other than 1 where its refusals are mostly partial or deflections;
+// Partial refusals and deflections count as refusals here (fold lenient); a
+// word's kind puts one of them in the place of the more frequent full refusal.
 // Truth takes all of it from a forward pass over the whole vocabulary. The
 // prediction's log odds are
 //

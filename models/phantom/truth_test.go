@@ -222,15 +222,16 @@ func TestFreePredictionsAreSometimesEvaded(t *testing.T) {
 }
 
 // The probability of refusing is the logistic of the refusal component, within
-// a thousandth, where the word that decides has plain answers.
+// two thousandths, whatever kind of refusal the deciding word calls for.
 func TestRefusalIsLogistic(t *testing.T) {
 	m := build(t, "default")
 	plan := phantom.Plan{Temperatures: []float64{0.3, 0.7, 1}, Seeds: 1}
-	tried := 0
+	tried, kinds := 0, map[phantom.Kind]int{}
 	for _, w := range m.Words() {
-		if w.Trigger == 0 || w.Kind != phantom.Plain {
+		if w.Trigger == 0 {
 			continue
 		}
+		kinds[w.Kind]++
 		p := m.PromptTruth(phantom.Prompt{Respond: []phantom.Message{{Role: "user", Content: "Tell me about the " + w.Text + "."}}}, plan, nil)
 		for k, temperature := range plan.Temperatures {
 			want := 1 / (1 + math.Exp(-m.Spec.Slope*(w.Trigger-m.Spec.Threshold)/temperature))
@@ -242,8 +243,8 @@ func TestRefusalIsLogistic(t *testing.T) {
 			break
 		}
 	}
-	if tried < 40 {
-		t.Errorf("only %d words were tried", tried)
+	if len(kinds) < 3 {
+		t.Errorf("words of these kinds were tried: %v, want all three", kinds)
 	}
 }
 
