@@ -20,6 +20,7 @@ const (
 	FaultPanic       = "panic"       // Go panic
 	FaultSegv        = "segv"        // the process gets SIGSEGV
 	FaultAbort       = "abort"       // … SIGABRT, after a line like that of a failed GGML_ASSERT
+	FaultBus         = "bus"         // … SIGBUS, from a mapped file that was truncated
 	FaultKill        = "kill"        // … SIGKILL, as an out-of-memory killer sends
 	FaultHang        = "hang"        // blocks for ever, cancelled or not
 	FaultSpin        = "spin"        // computes for ever, cancelled or not
@@ -120,6 +121,8 @@ func strike(f Fault) error {
 	case FaultAbort:
 		fmt.Fprintln(os.Stderr, "scripted.c:42: GGML_ASSERT(n_tokens <= n_batch) failed")
 		signalSelf(f.Kind)
+	case FaultBus:
+		readTruncated()
 	case FaultSegv, FaultKill:
 		signalSelf(f.Kind)
 	case FaultHang:

@@ -195,6 +195,7 @@ func TestUnitIsRetried(t *testing.T) {
 	}{
 		{enginetest.FaultSegv, "SIGSEGV: segmentation violation"},
 		{enginetest.FaultAbort, "GGML_ASSERT(n_tokens <= n_batch) failed"},
+		{enginetest.FaultBus, "fatal error: fault"},
 		{enginetest.FaultKill, "killed by SIGKILL"},
 		{enginetest.FaultExit, "exit status 1"},
 		{enginetest.FaultPanic, "panic: enginetest: scripted panic"},
