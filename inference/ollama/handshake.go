@@ -21,6 +21,7 @@ type identity struct {
 	version  string
 	manifest string // digest of the model's manifest: weights, template, parameters
 	weights  string // digest of the weights; of the manifest where the server does not name them
+	adapter  string // digest of a LoRA adapter stored with the model; empty where there is none
 }
 
 // shown is the part of a model's description that is used.
@@ -72,8 +73,11 @@ func (s shown) unknownParameters() []string {
 	return names
 }
 
-// weightsName is how a modelfile names the blob of the weights.
-var weightsName = regexp.MustCompile(`(?m)^FROM .*sha256-([0-9a-f]{64})\s*$`)
+// How a modelfile names the blobs of weights and adapter.
+var (
+	weightsName = regexp.MustCompile(`(?m)^FROM .*sha256-([0-9a-f]{64})\s*$`)
+	adapterName = regexp.MustCompile(`(?m)^ADAPTER .*sha256-([0-9a-f]{64})\s*$`)
+)
 
 // handshake looks at server and model, loads the model, and settles how prompts
 // are sent.
@@ -130,9 +134,11 @@ func (e *Engine) identify(ctx context.Context) (identity, shown, error) {
 		return id, s, err
 	}
 	id.weights = id.manifest
-	// An adapter has a FROM-like line of its own kind, so the first is the model.
 	if m := weightsName.FindStringSubmatch(s.Modelfile); m != nil {
 		id.weights = "sha256:" + m[1]
+	}
+	if m := adapterName.FindStringSubmatch(s.Modelfile); m != nil {
+		id.adapter = "sha256:" + m[1]
 	}
 	return id, s, nil
 }

@@ -180,6 +180,7 @@ func (e *Engine) describe(s shown, device string, window int) {
 		Version:      e.server.version,
 		Model:        strings.TrimSuffix(o.Model, ":latest"),
 		ModelDigest:  e.server.weights,
+		Adapter:      e.server.adapter,
 		TemplateHash: o.TemplateHash,
 		Architecture: s.architecture(),
 		Device:       device,

@@ -457,6 +457,16 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// An adapter that is stored with a model is another model.
+func TestAdapter(t *testing.T) {
+	s := newServer(t)
+	s.show["modelfile"] = "FROM /store/blobs/sha256-" + weights + "\nADAPTER /store/blobs/sha256-" + strings.Repeat("6", 64) + "\nTEMPLATE \"x\"\n"
+	info := open(t, s, nil).Info()
+	if info.ModelDigest != "sha256:"+weights || info.Adapter != "sha256:"+strings.Repeat("6", 64) {
+		t.Errorf("got weights %s, adapter %s", info.ModelDigest, info.Adapter)
+	}
+}
+
 func TestClose(t *testing.T) {
 	s := newServer(t)
 	r := &renderer{}

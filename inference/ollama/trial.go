@@ -121,7 +121,7 @@ func (e *Engine) attempt(ctx context.Context, req request, maxTokens int) (resul
 		if !m.Done {
 			return true, nil
 		}
-		r.reason, r.promptTokens, r.tokens = m.DoneReason, m.PromptEvalCount, m.EvalCount
+		r.reason, r.promptTokens, r.tokens = m.DoneReason, max(0, m.PromptEvalCount), max(0, m.EvalCount)
 		return false, nil
 	})
 	if err != nil {
