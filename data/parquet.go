@@ -1,7 +1,6 @@
 package data
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,16 +9,9 @@ import (
 	"reflect"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/encoding/thrift"
-	"github.com/parquet-go/parquet-go/format"
 )
 
-// Limits of a Parquet file from outside. Without them a few bytes can ask for
-// gigabytes.
-const (
-	maxFooter = 64 << 20
-	maxPage   = 256 << 20 // decoded
-)
+const maxFooter = 64 << 20
 
 // openParquet opens a file that may be anything. The library trusts lengths
 // that it reads, and panics on some damage: what can be checked is checked
@@ -77,6 +69,9 @@ func readParquet[T any](r io.ReaderAt, size int64) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		f, err := openParquet(r, size)
+		if err == nil {
+			err = checkPages(f, r)
+		}
 		if err != nil {
 			yield(zero, err)
 			return
@@ -151,43 +146,4 @@ func guard(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-// checkPages walks the page headers of a file from outside. A page says how
-// long it is when unpacked, and the library takes the memory before it looks.
-func checkPages(f *parquet.File, r io.ReaderAt) error {
-	return guard(func() error {
-		protocol := new(thrift.CompactProtocol)
-		for _, g := range f.Metadata().RowGroups {
-			for _, c := range g.Columns {
-				m := c.MetaData
-				at := m.DataPageOffset
-				if m.DictionaryPageOffset > 0 {
-					at = min(at, m.DictionaryPageOffset)
-				}
-				end := at + m.TotalCompressedSize
-				for values := int64(0); at < end && values < m.NumValues; {
-					section := io.NewSectionReader(r, at, end-at)
-					buffered := bufio.NewReaderSize(section, 4<<10)
-					var h format.PageHeader
-					if err := thrift.NewDecoder(protocol.NewReader(buffered)).Decode(&h); err != nil {
-						return fmt.Errorf("a page header cannot be read: %w", err)
-					}
-					read, _ := section.Seek(0, io.SeekCurrent)
-					at += read - int64(buffered.Buffered())
-					if h.CompressedPageSize < 0 || int64(h.CompressedPageSize) > end-at || h.UncompressedPageSize < 0 || h.UncompressedPageSize > maxPage {
-						return fmt.Errorf("a page says to have %d bytes, unpacked %d; up to %d are read", h.CompressedPageSize, h.UncompressedPageSize, maxPage)
-					}
-					at += int64(h.CompressedPageSize)
-					switch h.Type {
-					case format.DataPage:
-						values += int64(h.DataPageHeader.V.NumValues)
-					case format.DataPageV2:
-						values += int64(h.DataPageHeaderV2.V.NumValues)
-					}
-				}
-			}
-		}
-		return nil
-	})
 }

@@ -123,6 +123,9 @@ func requestsOf(rows []record, o Options) (Set, error) {
 		}
 	}
 	columns := slices.Sorted(maps.Keys(names))
+	if len(columns) == 0 {
+		return Set{}, errors.New("its rows are empty")
+	}
 	m, err := mapColumns(columns, o)
 	if err != nil {
 		return Set{}, err
