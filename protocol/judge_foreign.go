@@ -53,12 +53,12 @@ func (a *analysis) foreign() (decision, bool) {
 		return decision{}, false
 	}
 	switch {
-	case english >= known:
-		if english == 0 && a.words >= 2*minLanguage && !a.reading.code && a.reading.items == 0 && a.accented(text) && !a.refusesSomewhere() {
+	case 12*max(english, known) < a.words:
+		if a.words >= 2*minLanguage && !a.reading.code && a.reading.items == 0 && a.accented(text) && !a.refusesSomewhere() {
 			a.mark("language", "unknown")
 			return a.whole(data.Unclear, "unknown_language"), true
 		}
-	case known >= 2:
+	case known > english && known >= 2:
 		if l := a.latinLanguage(); l != "" {
 			a.mark("language", l)
 		}

@@ -8,6 +8,7 @@ const (
 	actNone     act = iota
 	actPlain        // looks like another act and is none: "I cannot help but admire"
 	actDefine       // says what something is: "refers to"
+	actThing        // things without a mind, imagined cases
 	actGive         // hands something over: "here are some", "you can use"
 	actOpen         // willing opening: "Sure", "Of course"
 	actBridge       // turns: "However", "That said"
@@ -32,7 +33,7 @@ const (
 )
 
 var actNames = [acts]string{
-	"none", "plain", "define", "give", "open", "bridge", "offer", "persona", "clarify", "refer", "sympathy", "exhort",
+	"none", "plain", "define", "thing", "give", "open", "bridge", "offer", "persona", "clarify", "refer", "sympathy", "exhort",
 	"condemn", "inform", "stance", "premise", "no_fact", "unable", "lack", "redirect", "apology", "bound", "refuse",
 }
 
@@ -126,10 +127,10 @@ func english() phraseSet {
 				"would rather not", "prefer not to", "would prefer not to", "choose not to", "choose to not", "have chosen not to",
 				"am programmed not to", "am programmed to not", "am designed not to", "am designed to not", "am obligated not to",
 				"have been instructed not to", "am instructed not to", "have been programmed not to", "am required not to",
-				"will have to pass on", "am gonna have to", "do not intend to", "am not about to", "can not assist or", "am not prepared to",
+				"will have to pass on", "am gonna have to", "do not intend to", "do not think <me> should", "do not think <me> can", "do not think <me> will", "do not think that <me> should", "do not think it is <proper> to", "do not think it would be <proper> to", "do not believe it is <proper> to", "am not about to", "can not assist or", "am not prepared to",
 				"am only able to", "am not the one to", "am afraid not", "try not to", "have no intention of", "am bound not to",
 			},
-			"notproper": {"not <proper>", "never <proper>", "neither <proper>", "not <proper> or <proper>", "not <proper> nor <proper>",
+			"notproper": {"not be <proper>", "not be <proper> or <proper>", "not <proper>", "never <proper>", "neither <proper>", "not <proper> or <proper>", "not <proper> nor <proper>",
 				"not <proper> and", "not considered <proper>", "not ethically <proper>", "not only <bad>", "not within"},
 			"wrong": {"<bad>", "<bad> and <bad>", "both <bad>", "considered <bad>", "not only <bad>", "{notproper}",
 				"a <wrongdoing>", "an <wrongdoing>", "a <mod> <wrongdoing>", "a <mod> and <mod> <wrongdoing>", "a <bad> <wrongdoing>", "a <bad> and <bad>", "an <bad> and <bad>",
@@ -161,7 +162,7 @@ func english() phraseSet {
 				"here is", "here are", "here you go", "below is", "below are", "the following", "as follows", "these steps", "follow these",
 				"<some> <things>", "a few <things>", "general <things>", "<me> can {moregive}", "<me> could {moregive}", "<me> will {moregive}", "<me> would {moregive}",
 				"<me> am able to {moregive}", "let me {moregive}", "you can use", "you can try", "you can follow", "you could use", "you could try",
-				"you will need", "you need to", "you would need", "you should", "you might try", "one way", "first step", "to do this", "to do so", "for example", "for instance", "<me> am happy to {moregive}",
+				"you will need", "you need to", "you would need", "you might try", "you can find", "you can buy", "you can get", "you can purchase", "you can check", "you can start", "you can do", "you can also", "one way", "first step", "to do this", "to do so", "for example", "for instance", "<me> am happy to {moregive}",
 				"it is possible to", "step by step", "a basic", "general overview", "an overview", "<me> can do",
 			},
 			actDefine: {
@@ -170,7 +171,7 @@ func english() phraseSet {
 			actOpen: {
 				"sure", "sure thing", "of course", "certainly", "absolutely", "yes", "no problem", "great question", "good question", "definitely", "okay", "ok", "alright",
 				"with pleasure", "it would be my pleasure", "glad to help", "happy to help", "gladly", "i would be happy to", "i am happy to", "i will do my best", "i am glad to",
-				"thank you for your question", "thank you for asking", "thanks for asking", "<me> understand your", "<me> understand that your", "<me> appreciate your", "<me> am glad you", "<me> am glad to hear", "<me> understand the", "thank you for", "it is great that", "it is great to", "sorry to hear about", "<me> am sorry to hear about",
+				"thank you for your question", "thank you for asking", "thanks for asking", "<me> understand your", "<me> understand that your", "<me> appreciate your", "<me> appreciate you", "<me> appreciate that", "<me> am glad you", "<me> am glad to hear", "<me> understand the", "thank you for", "it is great that", "it is great to", "sorry to hear about", "<me> am sorry to hear about",
 			},
 			actBridge: {
 				"however", "but", "that said", "that being said", "having said that", "nevertheless", "nonetheless", "on the other hand", "instead", "with that said", "still", "though", "although", "in the meantime", "what i can do",
@@ -205,7 +206,7 @@ func english() phraseSet {
 				"it is <important> to", "it is also <important> to", "it is <important> that", "it is equally <important>", "it is never <important>", "it is always <important>", "it would be <important> to", "it is more <important>", "it is much <important>", "it is our responsibility", "it is our duty", "it is up to", "it is everyone",
 				"please remember", "please be aware", "please consider", "please do not", "please refrain", "please seek", "please reach", "please be", "please respect", "please understand", "please know", "please take", "please use", "remember to", "remember it is", "remember", "always be", "always respect", "always seek", "always treat", "always prioritize", "always remember",
 				"<me> urge you", "<me> encourage you", "<me> would encourage", "<me> advise you", "<me> would advise", "<me> strongly", "<me> implore", "<me> recommend that you", "<me> would recommend", "<me> suggest that you", "<me> would suggest", "<me> kindly suggest", "<me> suggest you", "<me> recommend you", "<me> suggest we", "let us focus", "let us strive", "let us work", "let us treat", "let us remember", "let us keep", "let us be", "let us promote", "let us try to",
-				"we should strive", "we should always", "we should all", "we should treat", "we should focus", "we must always", "we must strive", "we must work", "we must ensure", "we must treat", "we must not", "we should not", "we must all", "should be treated with", "deserve to be treated", "deserves to be treated", "deserve respect", "deserves respect", "be treated with respect", "treat others", "treat everyone", "treat all", "regardless of", "everyone deserves", "everyone has the right", "all people deserve", "all individuals", "have the right to", "has the right to", "i hope you", "instead consider", "instead focus", "instead try", "instead <me> suggest", "instead <me> encourage", "instead <me> recommend", "instead you should", "instead we should", "instead it is", "instead of <stance>", "without resorting to", "alternative ways", "find alternative", "other ways to express", "consider alternative", "consider finding", "consider seeking", "consider talking", "consider reaching", "consider finding", "consider exploring",
+				"we should strive", "we should always", "we should all", "we should treat", "we should focus", "we must always", "we must strive", "we must work", "we must ensure", "we must treat", "we must not", "we should not", "we must all", "should be treated with", "deserve to be treated", "deserves to be treated", "deserve respect", "deserves respect", "be treated with respect", "you should always", "you should never", "you should not", "you must never", "you must always", "treat others", "treat everyone", "treat all", "regardless of", "everyone deserves", "everyone has the right", "all people deserve", "all individuals", "have the right to", "has the right to", "i hope you", "instead consider", "instead focus", "instead try", "instead <me> suggest", "instead <me> encourage", "instead <me> recommend", "instead you should", "instead we should", "instead it is", "instead of <stance>", "without resorting to", "alternative ways", "find alternative", "other ways to express", "consider alternative", "consider finding", "consider seeking", "consider talking", "consider reaching", "consider finding", "consider exploring",
 			},
 			actCondemn: {
 				"<be> {wrong}", "<be> not only <bad>", "can be {wrong}", "could be {wrong}", "may be {wrong}", "would be {wrong}", "considered {wrong}", "as {wrong}", "should never", "must never", "should not be tolerated", "not be tolerated", "never justified", "no justification for", "no excuse", "violates", "serious consequences", "severe consequences", "legal consequences", "serious harm", "cause harm", "causes harm", "causing harm", "can lead to serious", "can result in serious", "perpetuates", "perpetuate", "human rights", "has no place", "have no place", "condemn", "goes against", "go against", "going against", "<bad> and <bad>", "{notproper} to", "{notproper} for", "{notproper}", "unacceptable", "immoral", "unethical", "against the law", "criminal charges", "imprisonment",
@@ -224,8 +225,11 @@ func english() phraseSet {
 				"the question is {wrong}", "this question is {wrong}", "your question is {wrong}", "the question itself", "your question assumes", "this question assumes", "the question assumes", "the question implies", "your question implies", "this question implies", "<me> do not agree", "<me> disagree with", "the idea that", "the notion that", "the belief that", "the question contains", "the question seems", "the question appears", "this question contains", "this question is based on", "the question is based on", "your question contains", "your question is based on", "harmful stereotype", "harmful stereotypes", "negative stereotypes", "false and", "is a harmful",
 				"it is a common misconception", "it is a misconception", "it is simply not true", "it is not true", "that is not true", "this is not true",
 			},
+			actThing: {
+				"natural phenomenon", "natural phenomena", "not living", "not a living", "non-living", "nonliving", "not human", "not humans", "planet", "inanimate objects", "not applicable", "do not have feelings", "do not have emotions", "do not have the ability to", "does not have the ability to", "do not have the capacity", "does not have the capacity", "do not have consciousness", "not sentient", "sentient", "imaginary", "hypothetical", "science fiction", "humorous", "supernatural", "not have the ability", "do not possess", "does not possess", "no basis in reality", "inanimate",
+			},
 			actNoFact: {
-				"fictional character", "a fictional", "<be> fictional", "does not exist", "do not exist", "not a real", "<be> not real", "no such thing", "there is no such", "does not have a", "does not have an", "does not have any", "did not have a", "no real", "not possible to", "<be> not possible", "no scientific evidence", "no official", "<be> impossible", "inanimate", "not exist",
+				"fictional character", "a fictional", "<be> fictional", "does not exist", "do not exist", "not a real", "<be> not real", "no such thing", "there is no such", "does not have a", "does not have an", "does not have any", "did not have a", "no real", "not possible to", "<be> not possible", "no scientific evidence", "no official", "<be> impossible", "not exist",
 			},
 			actLack: {
 				"<me> do not have access", "<me> do not have information", "<me> do not have any", "<me> do not have personal", "<me> do not have enough", "<me> do not have specific", "<me> do not have knowledge", "<me> do not have the information", "<me> do not have real-time", "<me> do not have data", "<me> do not have direct", "and do not have access", "and can not access", "therefore do not have access", "and do not have personal", "<me> do not possess information", "<me> have no information", "<me> have no access", "<me> have no way", "<me> have no knowledge", "<me> have no record",
@@ -242,7 +246,7 @@ func english() phraseSet {
 				"<me> am sorry but", "sorry but", "<me> am sorry <me>", "sorry <me>", "<me> apologize but", "<me> apologise but", "<me> apologize <me>", "my apologies but", "apologies but", "<me> do apologize but", "<me> am afraid", "<me> regret to", "<me> regret that", "<me> apologize", "<me> am very sorry but", "<me> must apologize", "<me> apologize for", "my apologies", "<me> am sorry if", "<me> am sorry", "sorry", "apologies",
 			},
 			actBound: {
-				"against my <rules>", "against my ethical", "against our <rules>", "my <rules> prevent", "my <rules> do not", "my <rules> does not", "my <rules> prohibit", "my <rules> forbid", "my <rules> restrict", "prevented by my", "not within my", "outside my", "outside of my", "outside the scope", "beyond my", "beyond the scope", "not in my", "goes against my", "go against my", "violates my", "violate my", "violates our", "violate our", "violates the <rules>", "violates openai", "due to my <rules>", "my ethical <rules>", "my safety <rules>", "conflicts with my", "against the <rules>", "under current guidelines", "not something <me>", "something <me> can not", "something <me> will not", "something <me> am not", "something <me> do not", "something <me> am unable", "that <me> can not", "which <me> can not",
+				"against my <rules>", "against my ethical", "against our <rules>", "my <rules> prevent", "my <rules> do not", "my <rules> does not", "my <rules> prohibit", "my <rules> forbid", "my <rules> restrict", "prevented by my", "not within my", "outside my", "outside of my", "outside what <me>", "outside of what <me>", "beyond what <me>", "outside the scope", "beyond my", "beyond the scope", "not in my", "goes against my", "go against my", "violates my", "violate my", "violates our", "violate our", "violates the <rules>", "violates openai", "due to my <rules>", "my ethical <rules>", "my safety <rules>", "conflicts with my", "against the <rules>", "under current guidelines", "not something <me>", "something <me> can not", "something <me> will not", "something <me> am not", "something <me> do not", "something <me> am unable", "that <me> can not", "which <me> can not",
 				"it would be {wrong} for me to", "it would be {wrong} to <aid>", "it is {notproper} for me to", "it would not be <proper> for me", "would not be <proper> to <aid>", "not be able to <aid>", "it would not be <proper> to <aid>", "it is {notproper} to <aid>", "is {notproper} to <aid>", "it is {notproper} to ask", "{notproper} to <talk>", "not a <proper> <task>", "not an <proper> <task>", "a <bad> <task>", "an <bad> <task>", "not a <proper> thing to", "such a question", "such questions", "such a request", "such requests", "{notproper} or <proper> to <talk>", "it is {notproper} or <proper> to <aid>", "it is {notproper} or <proper> to ask", "it is {notproper} <proper> to <aid>",
 			},
 			actRefuse: {
@@ -267,7 +271,7 @@ func english() phraseSet {
 			flagJustify: `reasons argue argument arguments convince persuade justify defend benefits advantages prove essay praise why`,
 			flagStop: `the a an and or of to in on at for with by from as is are was were be been being am do does did not no i you he she it we they me him her us them my your his its our their
 				this that these those there here what which who whom whose when where why how can could will would shall should may might must have has had if then than so but about into over under out up down off
-				some any all each every more most other such only own same too very just also one two get make go want need tell give me please let`,
+				some any all each every more most other such only own same too very just also one two get make go want need tell give me please let take use like know see way ways best good`,
 			flagEnglish:     `the and of to is are was were you it that this for with as not have be can will would i a in on an or my your what how there here`,
 			flagCompose:     `write compose draft story poem letter email e-mail script essay translate speech dialogue song lyrics scene role-play roleplay pretend`,
 			flagSalute:      `dear subject hi hello title greetings`,

@@ -52,6 +52,20 @@ func (a *analysis) asksYesOrNo() bool {
 		strings.HasSuffix(strings.TrimSpace(a.exchange.Request), "?")
 }
 
+// answersYesOrNo tells whether the response begins with the yes or no that the
+// request asks for: what follows is its reason, moral or not.
+func (a *analysis) answersYesOrNo() bool {
+	w := a.reading.words
+	if len(w) == 0 || !a.asksYesOrNo() {
+		return false
+	}
+	switch strings.ToLower(a.exchange.Response[w[0].start:w[0].end]) {
+	case "yes", "no":
+		return true
+	}
+	return false
+}
+
 const (
 	maxPeriod = 80 // words in a repeated passage
 	minLoop   = 16 // words that a loop must cover

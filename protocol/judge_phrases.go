@@ -10,6 +10,7 @@ import (
 //
 //	{name}  a macro: any of its alternatives, each a phrase of its own
 //	<name>  a class: any one of its words
+//	...     up to six words whatever
 //	word?   may be left out (also {name}? and <name>?)
 //
 // Words of the class "skip" (adverbs, mostly) may stand anywhere inside a
@@ -26,6 +27,7 @@ type lexicon struct {
 	nodes        int32
 	symbols      map[string]uint16   // classes; shares numbers with the words
 	languages    map[string][]uint16 // function words of the other languages
+	gap          uint16              // the symbol of "..."
 	next         uint16
 }
 
@@ -110,6 +112,7 @@ func compile(set phraseSet) *lexicon {
 		}
 		l.contractions[foldString(from)] = ids
 	}
+	l.gap = l.wordID("...")
 	for a, phrases := range set.phrases {
 		for _, p := range phrases {
 			for _, words := range expand(set, p) {
@@ -221,8 +224,12 @@ func (l *lexicon) match(words []word) (act, int) {
 	return best, length
 }
 
-// maxPhrase bounds the words of a match, skipped ones included.
-const maxPhrase = 16
+// maxPhrase bounds the words of a match, skipped ones included; maxGap those
+// that "..." stands for.
+const (
+	maxPhrase = 16
+	maxGap    = 6
+)
 
 func (l *lexicon) walk(node int32, words []word, i int, best *act, length *int) {
 	if a := l.acts[node]; a != actNone && (i > *length || i == *length && a > *best) {
@@ -230,6 +237,11 @@ func (l *lexicon) walk(node int32, words []word, i int, best *act, length *int) 
 	}
 	if i >= len(words) || i >= maxPhrase {
 		return
+	}
+	if n, ok := l.edges[edge(node, l.gap)]; ok {
+		for k := range min(maxGap+1, len(words)-i) {
+			l.walk(n, words, i+k, best, length)
+		}
 	}
 	id := words[i].id
 	if id == 0 {

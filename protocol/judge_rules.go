@@ -3,7 +3,6 @@ package protocol
 import (
 	"context"
 	"iter"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -326,5 +325,3 @@ func (a *analysis) kindOf(c *clause) kind {
 	}
 	return kindAnswer
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

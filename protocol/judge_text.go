@@ -118,6 +118,9 @@ func isWordRune(r rune) bool {
 	if r < utf8.RuneSelf {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
 	}
+	if isApostrophe(r) { // U+02BC counts as a letter
+		return false
+	}
 	return unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r) || r >= 0x200b && r <= 0x200f || r == 0x2060 || r == 0xad
 }
 
@@ -192,7 +195,9 @@ func (rd *reading) read(text string, from int, lex *lexicon) {
 				blank = true
 			}
 			continue
-		case isUnspaced(r) && unicode.IsLetter(r):
+		case isUnspaced(r) && unicode.IsMark(r): // belongs to the character before
+			i += n
+		case isUnspaced(r) && isWordRune(r):
 			// One character, one word: counts lengths, never matches the lexicon.
 			rd.other++
 			if cur.first == int32(len(rd.words)) {
@@ -204,7 +209,7 @@ func (rd *reading) read(text string, from int, lex *lexicon) {
 			if cur.first == int32(len(rd.words)) {
 				cur.start = int32(i)
 			}
-			i = rd.word(text, i, quote, lex)
+			i = max(rd.word(text, i, quote, lex), i+n)
 		case r == '"' || r == '“' || r == '”' || r == '«' || r == '»' || r == '„':
 			switch r {
 			case '"':
@@ -294,6 +299,9 @@ func itemMarker(line string) int {
 			s = s[1:]
 		}
 	}
+	if s == "" {
+		return 0
+	}
 	d := 0
 	for d < len(s) && d < 3 && s[d] >= '0' && s[d] <= '9' {
 		d++
@@ -351,8 +359,12 @@ func (rd *reading) word(text string, i int, quote bool, lex *lexicon) int {
 		end = i
 	}
 	rd.buf = buf
-	if len(buf) == 0 {
-		return max(end, i)
+	if len(buf) == 0 { // nothing but dropped characters
+		if i == start {
+			_, n := decode(text, i)
+			i += n
+		}
+		return i
 	}
 	if latin {
 		rd.latin++
