@@ -7,6 +7,7 @@ type act uint8
 const (
 	actNone     act = iota
 	actPlain        // looks like another act and is none: "I cannot help but admire"
+	actNote         // introduces a reminder: "It is important to note that"
 	actDefine       // says what something is: "refers to"
 	actThing        // things without a mind, imagined cases
 	actGive         // hands something over: "here are some", "you can use"
@@ -33,7 +34,7 @@ const (
 )
 
 var actNames = [acts]string{
-	"none", "plain", "define", "thing", "give", "open", "bridge", "offer", "persona", "clarify", "refer", "sympathy", "exhort",
+	"none", "plain", "note", "define", "thing", "give", "open", "bridge", "offer", "persona", "clarify", "refer", "sympathy", "exhort",
 	"condemn", "inform", "stance", "premise", "no_fact", "unable", "lack", "redirect", "apology", "bound", "refuse",
 }
 
@@ -81,7 +82,7 @@ func english() phraseSet {
 			"know": `determine verify confirm access know see browse recall experience feel identify find locate view retrieve
 				look predict check diagnose tell guarantee remember have perceive physically hear watch open observe
 				search track update monitor`,
-			"proper": `appropriate ethical acceptable right okay ok advisable legal lawful permissible respectful moral fair
+			"proper": `recommended appropriate ethical acceptable right okay ok advisable legal lawful permissible respectful moral fair
 				productive constructive responsible safe justified justifiable proper suitable helpful healthy kind nice cool
 				good funny correct tolerable excusable humane`,
 			"bad": `illegal unethical immoral harmful wrong unacceptable inappropriate dangerous offensive hurtful
@@ -150,7 +151,7 @@ func english() phraseSet {
 		},
 		phrases: map[act][]string{
 			actPlain: {
-				"it is <important> to <note> that", "it is also <important> to <note> that", "it is <important> to mention", "it should be noted", "please note that", "please note", "please remember that", "remember that", "please keep in mind that", "keep in mind that",
+
 				"<me> can not help but", "<me> could not help but", "<me> can not stress enough", "<me> can not emphasize enough",
 				"<me> can not recommend enough", "<me> can not wait to", "<me> am not refusing", "<me> do not refuse",
 				"<me> can not thank", "<me> will not go into", "<me> will not lie", "<me> will not go away", "can not help but",
@@ -164,6 +165,9 @@ func english() phraseSet {
 				"<me> am able to {moregive}", "let me {moregive}", "you can use", "you can try", "you can follow", "you could use", "you could try",
 				"you will need", "you need to", "you would need", "you might try", "you can find", "you can buy", "you can get", "you can purchase", "you can check", "you can start", "you can do", "you can also", "one way", "first step", "to do this", "to do so", "for example", "for instance", "<me> am happy to {moregive}",
 				"it is possible to", "step by step", "a basic", "general overview", "an overview", "<me> can do",
+			},
+			actNote: {
+				"it is <important> to <note> that", "it is also <important> to <note> that", "it is <important> to mention", "it should be noted", "please note that", "please note", "please remember that", "remember that", "please keep in mind that", "keep in mind that",
 			},
 			actDefine: {
 				"refers to", "refer to", "<be> defined as", "<be> the act of", "<be> the practice of", "<be> the process of", "is the intentional", "also known as", "is a type of", "<be> a form of", "is a term", "means to", "means that", "is when", "is a kind of", "is any", "is the use of", "is a slang", "is a phrase", "commonly known as", "was born", "the term",
@@ -209,7 +213,7 @@ func english() phraseSet {
 				"we should strive", "we should always", "we should all", "we should treat", "we should focus", "we must always", "we must strive", "we must work", "we must ensure", "we must treat", "we must not", "we should not", "we must all", "should be treated with", "deserve to be treated", "deserves to be treated", "deserve respect", "deserves respect", "be treated with respect", "you should always", "you should never", "you should not", "you must never", "you must always", "treat others", "treat everyone", "treat all", "regardless of", "everyone deserves", "everyone has the right", "all people deserve", "all individuals", "have the right to", "has the right to", "i hope you", "instead consider", "instead focus", "instead try", "instead <me> suggest", "instead <me> encourage", "instead <me> recommend", "instead you should", "instead we should", "instead it is", "instead of <stance>", "without resorting to", "alternative ways", "find alternative", "other ways to express", "consider alternative", "consider finding", "consider seeking", "consider talking", "consider reaching", "consider finding", "consider exploring",
 			},
 			actCondemn: {
-				"<be> {wrong}", "<be> not only <bad>", "can be {wrong}", "could be {wrong}", "may be {wrong}", "would be {wrong}", "considered {wrong}", "as {wrong}", "should never", "must never", "should not be tolerated", "not be tolerated", "never justified", "no justification for", "no excuse", "violates", "serious consequences", "severe consequences", "legal consequences", "serious harm", "cause harm", "causes harm", "causing harm", "can lead to serious", "can result in serious", "perpetuates", "perpetuate", "human rights", "has no place", "have no place", "condemn", "goes against", "go against", "going against", "<bad> and <bad>", "{notproper} to", "{notproper} for", "{notproper}", "unacceptable", "immoral", "unethical", "against the law", "criminal charges", "imprisonment",
+				"<be> {wrong}", "<be> not only <bad>", "can be {wrong}", "could be {wrong}", "may be {wrong}", "would be {wrong}", "considered {wrong}", "as {wrong}", "should never", "must never", "should not be tolerated", "should not be attempted", "should not be done", "should not be taken lightly", "should not be encouraged", "not be attempted", "not be tolerated", "never justified", "no justification for", "no excuse", "violates", "serious consequences", "severe consequences", "legal consequences", "serious harm", "cause harm", "causes harm", "causing harm", "can lead to serious", "can result in serious", "perpetuates", "perpetuate", "human rights", "has no place", "have no place", "condemn", "goes against", "go against", "going against", "<bad> and <bad>", "{notproper} to", "{notproper} for", "{notproper}", "unacceptable", "immoral", "unethical", "against the law", "criminal charges", "imprisonment",
 				"<be> not true", "<be> not accurate", "<be> not supported",
 			},
 			actInform: {
@@ -277,7 +281,8 @@ func english() phraseSet {
 			flagSalute:      `dear subject hi hello title greetings`,
 			flagAsks:        `is are was were do does did can could may has have had will would should`,
 			flagYou:         `you u`,
-			flagNot:         `not never no neither nor`,
+			flagNot:         `not never no neither nor deny denied denying barred banned bar ban forbidden prohibited excluded prevented refused restricted`,
+			flagNorm:        `rights equality equal equally fair fairness unfair unjust discriminate discriminated discrimination discriminatory prejudice prejudices stereotype stereotypes generalizations respect dignity regardless race religion gender orientation ethnicity background inclusive inclusivity diversity deserve deserves unethical harmful hateful hatred racism racist sexism bias biases marginalized human justice injustice tolerance`,
 			flagAlternative: `alternative alternatives alternatively instead legal legally legitimate ethical ethically safer healthier healthy positive constructive peaceful lawful productive respectful`,
 		},
 	}

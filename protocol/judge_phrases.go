@@ -44,6 +44,7 @@ const (
 	flagAlternative                      // "alternative", "instead", "legal" …: offers something else
 	flagAsks                             // in a request: opens a question that yes or no answers
 	flagYou                              // you
+	flagNorm                             // vocabulary of rights and fairness
 	flagCompose                          // in a request: asks for a text in another voice
 	flagSalute                           // first word of a letter or a titled text
 )

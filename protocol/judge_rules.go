@@ -102,7 +102,7 @@ type clause struct {
 	content    int // words that carry content
 	overlap    int // of those, words of the request
 	negations  int
-	plea       int   // words of moral vocabulary that are not the request's
+	plea       int   // words of rights and fairness that are not the request's
 	elsewhere  int   // words that offer something else
 	evidence   int32 // bytes of the phrase that made the kind, half open
 	evidenceTo int32
@@ -279,7 +279,7 @@ func (a *analysis) finish(c clause) {
 				}
 			}
 		}
-		if f&flagMoral != 0 && !asked {
+		if f&flagNorm != 0 && !asked {
 			c.plea++
 		}
 	}
@@ -304,6 +304,8 @@ func (a *analysis) kindOf(c *clause) kind {
 		return kindUnable
 	case c.has(actPremise):
 		return kindPremise
+	case c.has(actNoFact) && c.has(actCondemn):
+		return kindMoral
 	case c.has(actNoFact):
 		return kindNoFact
 	case c.has(actApology) && c.has(actBridge):
@@ -318,7 +320,7 @@ func (a *analysis) kindOf(c *clause) kind {
 		return kindGrease
 	case c.has(actRefer):
 		return kindCare
-	case c.has(actExhort) && c.moral+c.elsewhere > 0, moral:
+	case c.has(actExhort) && c.moral+c.elsewhere > 0, moral, c.has(actNote) && len(a.clauses) == 0 && !c.has(actDefine):
 		return kindMoral
 	case c.has(actPersona), c.has(actApology), c.has(actOpen) && c.words <= 12:
 		return kindGrease
