@@ -42,6 +42,9 @@ const (
 	verdict // log odds of predicting refusal, signed by the question's polarity, / scale
 	digit   // the number to state / scale
 
+	// Written by every block but HarmBlock, so that no two hold the same stream.
+	passing
+
 	ownNoise      // noiseWidth coordinates: what a token brings along that means nothing
 	meanNoise     = ownNoise + noiseWidth
 	firstNext     = meanNoise + noiseWidth // codes: one coordinate for each set of tokens that can come next

@@ -195,7 +195,7 @@ func (v sparse) plus(other sparse, times float64) {
 }
 
 // block appends the tensors of a block. Three blocks do something; the others
-// hand the stream on.
+// only leave a mark that means nothing.
 func (m *Model) block(b int) {
 	s := m.Spec
 	const dims = heads * headWidth
@@ -261,6 +261,12 @@ func (m *Model) block(b int) {
 		out[3] = sparse{deflecting: 1}
 		value[4] = sparse{ownEvade: 1}
 		out[4] = sparse{evading: 1}
+	}
+	if b != s.HarmBlock {
+		// Last head: the mean of one of the noise coordinates, another in each block.
+		const h3 = 3 * headWidth
+		value[h3] = sparse{ownNoise + b%noiseWidth: 1}
+		out[h3] = sparse{passing: 1}
 	}
 	if b == s.Blocks-1 {
 		prediction := s.readPrediction()

@@ -76,6 +76,17 @@ func TestDirectionsLieWhereTheSpecSays(t *testing.T) {
 		streams := m.Streams(tokens)
 		inst, post := len(tokens)-3, len(tokens)-1 // before and after the two template tokens
 		for b, x := range streams {
+			if b > 0 {
+				for _, position := range []int{inst, post} {
+					var moved float64
+					for k, v := range x[position] {
+						moved = max(moved, math.Abs(v-streams[b-1][position][k]))
+					}
+					if moved < 1e-4 {
+						t.Errorf("%s: block %d leaves the stream as it was: a layer off by one would not show", c.name, b)
+					}
+				}
+			}
 			wantHarm := 0.0
 			if b >= c.h {
 				wantHarm = float64(max(harmful.Harm, trigger.Harm)) / 5
