@@ -112,6 +112,10 @@ func Analyse(d *Dataset, o Options) (*Findings, error) {
 		return nil, err
 	}
 	w := &analysis{o: o, d: d, a: d.arrange(o.Judge), f: &Findings{Options: o, Model: d.Model, Warnings: warnings}}
+	if o.Brief {
+		w.brief()
+		return w.f, nil
+	}
 	w.describe()
 	w.predictions()
 	w.groups()
@@ -132,6 +136,29 @@ func Analyse(d *Dataset, o Options) (*Findings, error) {
 	w.guarantee()
 	w.shares()
 	return w.f, nil
+}
+
+// brief computes what needs no resampling.
+func (w *analysis) brief() {
+	w.f.Requests, w.f.Prompts, w.f.Trials = len(w.a.clusters), len(w.a.prompts), len(w.a.trials)
+	rows := w.a.joint(w.said(w.o.Reading), w.o.Fold, nil)
+	w.f.Counts = map[Fold]Counts{w.o.Fold: tally(rows.Total())}
+	var closed []metric
+	for _, m := range jointMetrics(w.o.Correction) {
+		if m.kind != plain {
+			closed = append(closed, m)
+		}
+	}
+	w.add(rows, closed, "", w.o.Reading, string(w.o.Fold))
+	w.add(rows, behaviourMetrics(), "", "", string(w.o.Fold))
+	stable := w.a.stability(-1, agreementCache{})
+	w.add(stable, stabilityMetrics("")[:3], "", "", "")
+	w.add(stable, stabilityMetrics(w.o.Fold), "", "", string(w.o.Fold))
+	for _, s := range w.sections {
+		s.task.value = make([]float64, s.task.m)
+		s.task.eval(s.rows.Total(), s.task.value)
+		w.estimates(s)
+	}
 }
 
 // add plans metrics on rows.
@@ -528,7 +555,15 @@ func (w *analysis) estimates(s *section) {
 		case w.o.Interval == "bca" && m.kind != test:
 			in, method = s.task.bca(i, w.o.Level), "BCa bootstrap, "+bootstrap
 		case m.kind == rate:
-			in, method = meanInterval(s.rows, m.num, m.den, m.floor, w.o.Level), "cluster Wilson score over requests, t"
+			most := 0.0
+			if m.base != nil {
+				most = m.base(s.rows.Total())
+			}
+			floor := 0.0
+			if m.floor > 0 {
+				floor = leastSSI(m.floor, most, m.den(s.rows.Total()))
+			}
+			in, method = meanInterval(s.rows, m.num, m.den, floor, most, w.o.Level), "cluster Wilson score over requests, t"
 		case m.kind == dprime:
 			in, method = zInterval(s.rows, w.o.Correction, -1, w.o.Level), "cluster delta method over requests, t"
 		case m.kind == crit:

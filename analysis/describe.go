@@ -114,7 +114,7 @@ func (w *analysis) shares() {
 		}
 		e := data.Estimate{Metric: m.name, Level: w.o.Level, Method: "cluster Wilson score over requests, t", Model: w.d.Model, Judge: w.o.Judge, Reading: reading}
 		e.Requests, e.Trials = support(rows, m.den)
-		fill(&e, ratio(m.num(total), all), meanInterval(rows, m.num, m.den, 0, w.o.Level), "")
+		fill(&e, ratio(m.num(total), all), meanInterval(rows, m.num, m.den, 0, 0, w.o.Level), "")
 		w.f.Estimates = append(w.f.Estimates, e)
 		if n := m.num(total); n > 0 {
 			w.f.Unknown[m.name[:len(m.name)-len("_share")]] = n

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"html"
 	"image/color"
 	"io"
 	"maps"
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
@@ -56,7 +59,8 @@ func (f Figure) Write(w io.Writer, format string) error {
 	default:
 		return fmt.Errorf("figure format %q is not known; choose svg, pdf or png", format)
 	}
-	f.plot.Draw(draw.New(canvas))
+	// Room at the edges for the halves of the outermost tick labels.
+	f.plot.Draw(draw.Crop(draw.New(canvas), 2, -16, 2, -6))
 	_, err := canvas.WriteTo(w)
 	return err
 }
@@ -64,6 +68,8 @@ func (f Figure) Write(w io.Writer, format string) error {
 var (
 	svgSize  = regexp.MustCompile(`<svg width="[^"]*" height="[^"]*" viewBox`)
 	svgFont  = regexp.MustCompile(`font-family:[^;"]*;?|font-variant:[^;"]*;?|font-weight:[^;"]*;?|font-style:[^;"]*;?`)
+	svgText  = regexp.MustCompile(`<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
+	svgColor = regexp.MustCompile(`#[0-9a-fA-F]{6}`)
 	svgSpace = regexp.MustCompile(`\s*\n\s*`)
 )
 
@@ -79,13 +85,39 @@ func (f Figure) inline() string {
 	s = svgSize.ReplaceAllString(s, `<svg role="img" aria-label="`+escape(f.Title)+`" viewBox`)
 	s = strings.Replace(s, ` xmlns:xlink="http://www.w3.org/1999/xlink"`, "", 1)
 	s = svgFont.ReplaceAllString(s, "")
-	for _, c := range cssColors {
-		hex := fmt.Sprintf("#%02x%02x%02x", c.c.R, c.c.G, c.c.B)
-		s = strings.ReplaceAll(s, hex, "var("+c.name+")")
-		s = strings.ReplaceAll(s, strings.ToUpper(hex), "var("+c.name+")")
-	}
+	// The layout was made with the metrics of Liberation Sans; whatever letters
+	// the reader's system has are set to the same length.
+	s = svgText.ReplaceAllStringFunc(s, func(element string) string {
+		m := svgText.FindStringSubmatch(element)
+		size, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return element
+		}
+		face := font.DefaultCache.Lookup(plotFont(vg.Length(size)), vg.Length(size))
+		return fmt.Sprintf(`<text textLength="%.1f" lengthAdjust="spacingAndGlyphs" %s>%s</text>`, face.Width(html.UnescapeString(m[3])).Points(), m[1], m[3])
+	})
+	s = svgColor.ReplaceAllStringFunc(s, cssColor)
 	return s
 }
+
+// cssColor is the variable of the nearest colour. Colours with little opacity
+// come back from the canvas rounded, so near is enough.
+func cssColor(hex string) string {
+	var r, g, b int
+	if _, err := fmt.Sscanf(hex, "#%02x%02x%02x", &r, &g, &b); err != nil {
+		return hex
+	}
+	best, least := hex, 30
+	for _, c := range cssColors {
+		d := abs(r-int(c.c.R)) + abs(g-int(c.c.G)) + abs(b-int(c.c.B))
+		if d < least {
+			best, least = "var("+c.name+")", d
+		}
+	}
+	return best
+}
+
+func abs(x int) int { return max(x, -x) }
 
 func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
@@ -163,7 +195,7 @@ func percent(x float64) string {
 	if math.IsNaN(x) {
 		return "–"
 	}
-	return fixed(100*x, 1) + " %"
+	return fixed(100*x, 1) + "\u00a0%"
 }
 
 // intervalTable lists estimates.
@@ -258,7 +290,7 @@ func (f *Findings) figureStrip() *Figure {
 	p.Y.Tick.Label.Color = inkColor
 	p.Y.Tick.Label.Font = plotFont(11)
 	return &Figure{Name: "know_say_act", Section: "top", Title: "State, word and act of every prompt", Counts: plural(len(prompts), "prompt") + " of " + plural(f.Requests, "request"),
-		Read: "Each column is one prompt, dark where refusal is near: what the model's state makes probable, what it says it will do, what it then does. Where the rows part, the model does not know itself.",
+		Read: "Each column is one prompt, its colour strong where refusal is near: what the model's state makes probable, what it says it will do, what it then does. Where the rows part, the model does not know itself.",
 		Data: table, plot: p, width: 840, height: vg.Length(44*len(strips) + 36), Wide: true}
 }
 
@@ -762,7 +794,7 @@ func (f *Findings) figureSSI() *Figure {
 	p.X.Tick.Marker = numberTicks(temps, "%g")
 	p.Y.Min, p.Y.Max = least, 1.005
 	p.Y.Tick.Marker = percentTicks(least, 1, niceStep(1-least))
-	return &Figure{Name: "ssi_by_temperature", Section: "act", Title: "Stability falls with temperature?", Counts: f.counts(),
+	return &Figure{Name: "ssi_by_temperature", Section: "act", Title: "Stability by temperature", Counts: f.counts(),
 		Read: "SSI is the share of a prompt's most frequent label among its draws. At temperature 0 all seeds are one observation on a deterministic engine, so its 100 % says little.", Data: intervalTable(list, "temperature", percent), plot: p}
 }
 

@@ -113,7 +113,8 @@ func zInterval(rows *Clusters, k Correction, sign, level float64) Interval {
 	}
 	cov := cross / (h.total * f.total) / (phi(zh) * phi(zf))
 	cov = clamp(cov, -math.Sqrt(vh*vf), math.Sqrt(vh*vf))
-	t := tQuantile((1+level)/2, float64(min(h.clusters, f.clusters)-1))
+	df := sq(vh+vf) / (vh*vh/(h.effective-1) + vf*vf/(f.effective-1))
+	t := tQuantile((1+level)/2, df)
 	value, half := zh-zf, t*math.Sqrt(vh+vf-2*cov)
 	if sign > 0 {
 		value, half = -(zh+zf)/2, t*math.Sqrt(vh+vf+2*cov)/2
@@ -123,12 +124,16 @@ func zInterval(rows *Clusters, k Correction, sign, level float64) Interval {
 
 // zVariance is the variance of z of the corrected rate p.
 func (r clusterRate) zVariance(p float64) float64 {
-	return p * (1 - p) / r.sampleSize() / sq(phi(z(p)))
+	n := r.sampleSize()
+	return p * (1 - p) / (n + 1) / sq(phi(z(p)))
 }
 
 // eceInterval returns the calibration error freed of its upward bias, and an
 // interval for the error of the population: each level's gap is unfolded by its
-// cluster standard error, and the sum of signed gaps gives the spread.
+// cluster standard error, and the sum of signed gaps gives the spread. The lower
+// limit goes down from the unfolded value and the upper one up from the plug-in
+// value: unfolding takes away too much from some middling gaps, and simulation
+// (see TestCoverage) shows that neither value alone carries both limits.
 func eceInterval(rows *Clusters, claim func(k float64) float64, level float64) (unbiased float64, in Interval) {
 	rows.seal()
 	total := levels(rows.Total(), claim)
@@ -181,15 +186,18 @@ func eceInterval(rows *Clusters, claim func(k float64) float64, level float64) (
 		unbiased += unfold(math.Abs(gap[k]), math.Sqrt(each[k]*m/(m-1)))
 	}
 	half := tQuantile((1+level)/2, m-1) * math.Sqrt(all*m/(m-1))
-	return unbiased, Interval{math.Max(0, unbiased-half), math.Min(1, unbiased+half), 0}
+	return unbiased, Interval{math.Max(0, unbiased-half), math.Min(1, plugIn+half), 0}
 }
 
 // meanInterval returns the interval of a mean over prompts (Σnum/Σden) that lies
 // in [floor, 1], such as stability: the score interval of a rate after mapping
 // [floor, 1] to [0, 1], so that it stays in range and is not empty where every
 // prompt is perfectly stable.
-func meanInterval(rows *Clusters, num, den func(t []float64) float64, floor, level float64) Interval {
+// most is the number of trials behind it, which bounds the effective sample size.
+func meanInterval(rows *Clusters, num, den func(t []float64) float64, floor, most, level float64) Interval {
 	mapped := func(t []float64) float64 { return (num(t) - floor*den(t)) / (1 - floor) }
-	in := rateOf(rows, mapped, den).wilson(level)
+	r := rateOf(rows, mapped, den)
+	r.total = math.Max(r.total, most)
+	in := r.wilson(level)
 	return Interval{floor + in.Lo*(1-floor), floor + in.Hi*(1-floor), 0}
 }

@@ -114,7 +114,7 @@ func WriteReport(w io.Writer, reports ...*Findings) error {
 	return err
 }
 
-func percentRound(x float64) string { return fixed(100*x, 0) + " %" }
+func percentRound(x float64) string { return fixed(100*x, 0) + "\u00a0%" }
 
 // show prints a metric's value in its unit.
 func show(metric string, x float64) string {

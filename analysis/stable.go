@@ -302,3 +302,14 @@ func consistencyMetrics() []metric {
 		{name: "consistency_same_wording", num: sumOf(cSameWording), den: sumOf(cSameWordingOf), base: sumOf(cKnown), kind: rate, why: "undefined: needs several draws of each wording"},
 	}
 }
+
+// leastSSI is the least stability that prompts with so many trials on average
+// can have when there are 1/floor classes: two trials of three classes are at
+// least one half alike.
+func leastSSI(floor, trials, prompts float64) float64 {
+	n := math.Round(ratio(trials, prompts))
+	if !(n >= 1) {
+		return floor
+	}
+	return math.Max(floor, math.Ceil(n*floor-1e-9)/n)
+}
