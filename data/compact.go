@@ -39,6 +39,9 @@ func (r *Run) Compact() error {
 	if r.journal == nil {
 		return fmt.Errorf("run %s: compacting: the run is open for reading only", r.dir)
 	}
+	if r.manifest.Model.Engine == ImportEngine {
+		return nil // its tables were made from a file, not from a journal
+	}
 	if err := r.compact(sortMemory); err != nil {
 		return fmt.Errorf("run %s: compacting: %w", r.dir, err)
 	}

@@ -395,6 +395,7 @@ func jsonRecords(r *bufio.Reader) iter.Seq2[record, error] {
 			}
 		case json.Delim('{'):
 			found := false
+			var loose []record // members that are no list of rows; if there is one, facts about it
 			for dec.More() {
 				tok, err := dec.Token()
 				key, ok := tok.(string)
@@ -425,11 +426,23 @@ func jsonRecords(r *bufio.Reader) iter.Seq2[record, error] {
 					fail(line, fmt.Errorf("it has a second list of rows, %q; put the rows of one set into a file of their own", clip(key)))
 					return
 				}
-				found = found || isSet
+				if !isSet {
+					loose = append(loose, rows...)
+					continue
+				}
+				found, loose = true, nil
 				for _, row := range rows {
 					if !yield(row, nil) {
 						return
 					}
+				}
+			}
+			for _, row := range loose {
+				if found {
+					break
+				}
+				if !yield(row, nil) {
+					return
 				}
 			}
 		default:

@@ -107,7 +107,7 @@ func TestReadRequests(t *testing.T) {
 			[]data.Request{{ID: lockID, Variant: "base", Text: lock}, {ID: breadID, Variant: "base", Text: bread}},
 		},
 		{
-			"rows under a name", "a.json", `{"version": 1, "data": [{"id": "a", "prompt": "` + lock + `", "n": 1.50, "deep": {"x": [1]}}]}`, data.Options{},
+			"rows under a name", "a.json", `{"version": 1, "licence": "CC-BY", "about": {"by": "me"}, "data": [{"id": "a", "prompt": "` + lock + `", "n": 1.50, "deep": {"x": [1]}}]}`, data.Options{},
 			[]data.Request{{ID: "a", Variant: "base", Text: lock, Attributes: map[string]string{"n": "1.50", "deep": `{"x":[1]}`}}},
 		},
 		{
