@@ -98,6 +98,7 @@ func checks() []check {
 		{"unicode", (*suite).checkUnicode},
 		{"grammar", (*suite).checkGrammar},
 		{"scores", (*suite).checkScores},
+		{"scores drawn", (*suite).checkScoresDrawn},
 		{"logprobs", (*suite).checkLogprobs},
 		{"overflow", (*suite).checkOverflow},
 		{"cancellation", (*suite).checkCancellation},

@@ -339,7 +339,7 @@ func wrongs() map[string]struct {
 		"gives probabilities as scores":     {scores(func(_ int, x float64) float64 { return math.Exp(x) }), "scores"},
 		"gives scores that sum to too much": {scores(func(int, float64) float64 { return -0.1 }), "scores"},
 		"scores the rest":                   {scores(func(_ int, x float64) float64 { return math.Log1p(-min(math.Exp(x), 1-1e-9)) }), "scores"},
-		"scores at another temperature":     {scores(func(_ int, x float64) float64 { return 2 * x }), "scores"},
+		"scores at another temperature":     {scores(func(_ int, x float64) float64 { return 2 * x }), "scores drawn"},
 		"scores with NaN":                   {scores(func(int, float64) float64 { return math.NaN() }), "scores"},
 		"scores with infinity": {scores(func(_ int, x float64) float64 {
 			if x < -20 {

@@ -49,6 +49,8 @@ func Self(args ...string) (Command, error) {
 
 // Options of an Engine. The zero value is good.
 type Options struct {
+	// Name is what the child opens, for messages: "the model" if empty.
+	Name string
 	// Silence is how long a child may work on a unit without a sign of life before
 	// it is taken for hung and killed: five minutes if 0. It is never less than 50
 	// times the median time between its signs so far, and doubles with each further
@@ -98,6 +100,9 @@ func Start(ctx context.Context, command Command, spec any, opts Options) (*Engin
 	encoded, err := json.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("worker: encoding the engine's settings: %w", err)
+	}
+	if opts.Name == "" {
+		opts.Name = "the model"
 	}
 	if opts.Silence <= 0 {
 		opts.Silence = 5 * time.Minute
@@ -156,7 +161,7 @@ func (e *Engine) open(ctx context.Context) (inference.Info, error) {
 		return inference.Info{}, m.Error.err()
 	case err == errEnded:
 		how := c.obituary()
-		err := unavailable("the engine process died while it opened the model: %s", how)
+		err := unavailable("the engine process died while it opened %s: %s", e.opts.Name, how)
 		err.died = true
 		if signalled(how) {
 			err.hint = "if memory ran out, choose a smaller model or a smaller context"
@@ -166,14 +171,13 @@ func (e *Engine) open(ctx context.Context) (inference.Info, error) {
 		return inference.Info{}, err
 	case err == errSilent:
 		c.bury()
-		return inference.Info{}, unavailable("the engine process gave no sign of life for %v while it opened the model%s",
-			e.opts.Opening, c.lastWords(""))
+		return inference.Info{}, unavailable("%s", c.lastWords(fmt.Sprintf("the engine process gave no sign of life for %v while it opened %s", e.opts.Opening, e.opts.Name)))
 	default:
 		c.bury()
 		if ctx.Err() != nil {
 			return inference.Info{}, ctx.Err()
 		}
-		return inference.Info{}, unavailable("opening the engine: %v", err)
+		return inference.Info{}, unavailable("opening %s: %v", e.opts.Name, err)
 	}
 }
 

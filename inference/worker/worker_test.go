@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "child":
 		worker.Main(openSpec)
+	case "llamacpp":
+		worker.Main(openLlama)
 	case "parent":
 		parent()
 	default: // text to be sent in place of frames
@@ -357,7 +359,7 @@ func TestOpenErrors(t *testing.T) {
 		{"unavailable", "model bread.gguf: engine or model not available", "knead longer", inference.ErrUnavailable, fs.ErrNotExist},
 		{"not exist", "open bread.gguf: file does not exist", "", fs.ErrNotExist, inference.ErrUnavailable},
 		{"plain", "context 0 is not at least 1", "", nil, inference.ErrUnavailable},
-		{"abort", "GGML_ASSERT(n_kv >= 0) failed", "damaged", inference.ErrUnavailable, fs.ErrNotExist},
+		{"abort", "died while it opened bread.gguf: exit status 2: gguf.cpp:7: GGML_ASSERT(n_kv >= 0) failed", "damaged", inference.ErrUnavailable, fs.ErrNotExist},
 		{"kill", "killed by SIGKILL", "memory", inference.ErrUnavailable, fs.ErrNotExist},
 		{"hang", "no sign of life", "", inference.ErrUnavailable, fs.ErrNotExist},
 	} {
@@ -367,7 +369,7 @@ func TestOpenErrors(t *testing.T) {
 			if test.open == "hang" {
 				opening = 300 * time.Millisecond
 			}
-			_, err := worker.Start(t.Context(), command(t, "child"), spec{Open: test.open}, worker.Options{Opening: opening})
+			_, err := worker.Start(t.Context(), command(t, "child"), spec{Open: test.open}, worker.Options{Opening: opening, Name: "bread.gguf"})
 			if err == nil {
 				t.Fatal("no error")
 			}
