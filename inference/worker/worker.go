@@ -386,10 +386,10 @@ func (e *Engine) try(ctx context.Context, jobs []inference.Job, try int) ([]infe
 		switch {
 		case m.Kind == kindProgress:
 			e.gaps.sign()
-			e.opts.Progress(m.Count)
+			e.opts.Progress(max(0, m.Count))
 		case m.Kind == kindAnswer && m.Unit == e.unit && m.Answer != nil && n < len(sent):
 			i := sent[n]
-			if m.Answer.PromptID != jobs[i].Prompt.ID || len(m.Answer.Generations) != len(jobs[i].Samplings) {
+			if !answersTo(jobs[i], *m.Answer) {
 				e.drop()
 				return fail(data.ErrEngine, "the engine answered another job than the one it was asked: %d generations of prompt %s, want %d of %s",
 					len(m.Answer.Generations), m.Answer.PromptID, len(jobs[i].Samplings), jobs[i].Prompt.ID)
@@ -397,7 +397,7 @@ func (e *Engine) try(ctx context.Context, jobs []inference.Job, try int) ([]infe
 			answers[i] = *m.Answer
 			n++
 		case m.Kind == kindDone && m.Unit == e.unit:
-			e.opts.Progress(m.Count)
+			e.opts.Progress(max(0, m.Count))
 			if m.Counters != nil {
 				e.current = *m.Counters
 			}
@@ -420,6 +420,12 @@ func (e *Engine) try(ctx context.Context, jobs []inference.Job, try int) ([]infe
 			return fail(data.ErrCrash, "%s", how)
 		}
 	}
+}
+
+// answersTo reports whether the answer is one to the job.
+func answersTo(job inference.Job, a inference.Answer) bool {
+	return a.PromptID == job.Prompt.ID && slices.EqualFunc(a.Generations, job.Samplings,
+		func(g data.Generation, s data.Sampling) bool { return g.Sampling == s })
 }
 
 // encode returns the frames of a unit and the indices of the jobs in it. A job

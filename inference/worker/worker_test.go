@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,12 +78,27 @@ func openSpec(raw json.RawMessage, progress inference.Progress) (inference.Engin
 		time.Sleep(time.Minute)
 	case "hang":
 		time.Sleep(time.Hour)
+	case "facts":
+		return nil, errors.New(facts())
 	}
 	script, err := json.Marshal(s.Script)
 	if err != nil {
 		return nil, err
 	}
 	return enginetest.OpenJSON(script, progress)
+}
+
+// facts says what a child can see of the state it was put into.
+func facts() string {
+	var core syscall.Rlimit
+	syscall.Getrlimit(syscall.RLIMIT_CORE, &core)
+	var out, errs, in syscall.Stat_t
+	syscall.Fstat(0, &in)
+	syscall.Fstat(1, &out)
+	syscall.Fstat(2, &errs)
+	n, _ := os.Stdin.Read(make([]byte, 1))
+	return fmt.Sprintf("core %v, own group %v, stdout is stderr %v, stdin empty %v, GGML_NO_BACKTRACE=%s",
+		core.Cur <= 1, syscall.Getpgrp() == os.Getpid(), out.Ino == errs.Ino, n == 0, os.Getenv("GGML_NO_BACKTRACE"))
 }
 
 func command(t *testing.T, as string) worker.Command {
@@ -361,6 +377,7 @@ func TestOpenErrors(t *testing.T) {
 		{"plain", "context 0 is not at least 1", "", nil, inference.ErrUnavailable},
 		{"abort", "died while it opened bread.gguf: exit status 2: gguf.cpp:7: GGML_ASSERT(n_kv >= 0) failed", "damaged", inference.ErrUnavailable, fs.ErrNotExist},
 		{"kill", "killed by SIGKILL", "memory", inference.ErrUnavailable, fs.ErrNotExist},
+		{"facts", "core true, own group true, stdout is stderr true, stdin empty true, GGML_NO_BACKTRACE=1", "", nil, inference.ErrUnavailable},
 		{"hang", "no sign of life", "", inference.ErrUnavailable, fs.ErrNotExist},
 	} {
 		t.Run(test.open, func(t *testing.T) {
@@ -551,6 +568,41 @@ func TestClose(t *testing.T) {
 	}
 	if _, err := collect(t.Context(), e, fourJobs()); err == nil {
 		t.Error("a closed engine generated")
+	}
+}
+
+// Nothing stays behind of children: no process, no goroutine, no descriptor.
+func TestNothingStaysBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts many processes")
+	}
+	descriptors := func() int {
+		entries, err := os.ReadDir("/dev/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(entries)
+	}
+	round := func() {
+		e := start(t, enginetest.Script{Faults: []enginetest.Fault{{Kind: enginetest.FaultKill, Contains: "plane", Times: 3}}}, worker.Options{})
+		if _, err := collect(t.Context(), e, fourJobs()); err != nil {
+			t.Fatal(err)
+		}
+		e.Close()
+		worker.Start(t.Context(), command(t, "child"), spec{Open: "abort"}, worker.Options{})
+	}
+	round() // what Go keeps for good is made now
+	goroutines, files := runtime.NumGoroutine(), descriptors()
+	for range 10 {
+		round()
+	}
+	// Goroutines end a little after what they wait for.
+	for try := 0; runtime.NumGoroutine() > goroutines || descriptors() > files; try++ {
+		if try == 500 {
+			buf := make([]byte, 1<<16)
+			t.Fatalf("%d goroutines and %d descriptors, then %d and %d\n%s", goroutines, files, runtime.NumGoroutine(), descriptors(), buf[:runtime.Stack(buf, true)])
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
