@@ -38,7 +38,7 @@ func (e *Engine) Generate(ctx context.Context, jobs []inference.Job) iter.Seq2[i
 		}
 		// A model that was pulled anew under the same name is another model.
 		if err := e.recheck(ctx); err != nil {
-			yield(inference.Answer{}, err)
+			yield(inference.Answer{}, cancelled(ctx, err))
 			return
 		}
 		u := newUnit(ctx, e, jobs)
@@ -54,6 +54,15 @@ func (e *Engine) Generate(ctx context.Context, jobs []inference.Job) iter.Seq2[i
 			}
 		}
 	}
+}
+
+// cancelled returns the context's error as it stands where there is one, for a
+// cancelled request fails in many ways; else err.
+func cancelled(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 // check finds callers' mistakes before anything is sent.
@@ -244,7 +253,7 @@ func (u *unit) run(p *prepared, k int) {
 		if try >= f.again.retries(u.e.o.MaxRetries) {
 			p.answer.Generations[k] = failed(s, f.kind, f.words)
 			if err := u.e.failed(u.ctx, f); err != nil {
-				u.end(p, err)
+				u.end(p, cancelled(u.ctx, err))
 			}
 			return
 		}
@@ -253,7 +262,7 @@ func (u *unit) run(p *prepared, k int) {
 			ErrorKind: f.kind, Error: fmt.Sprintf("temperature %v, seed %d: %s", s.Temperature, s.Seed, f.words),
 		})
 		if err := u.e.recover(u.ctx, f, try); err != nil {
-			u.end(p, err)
+			u.end(p, cancelled(u.ctx, err))
 			return
 		}
 	}
@@ -276,9 +285,9 @@ func (e *Engine) doubt(p *prepared, s data.Sampling, r result) *failure {
 		return nil
 	case e.o.Renderer == nil && r.promptTokens+s.MaxTokens > e.context:
 		// Counted too late, but the server cuts without a word.
-		return &failure{data.ErrOverflow, overflow(r.promptTokens, s.MaxTokens, e.context), never}
+		return &failure{data.ErrOverflow, overflow(r.promptTokens, s.MaxTokens, e.context), never, true}
 	case e.o.Renderer != nil && e.counts && r.promptTokens != p.answer.PromptTokens+e.surplus:
-		return &failure{data.ErrEngine, fmt.Sprintf("the server saw %d prompt tokens, the model's own tokenizer counts %d: it was shown another prompt", r.promptTokens-e.surplus, p.answer.PromptTokens), never}
+		return &failure{data.ErrEngine, fmt.Sprintf("the server saw %d prompt tokens, the model's own tokenizer counts %d: it was shown another prompt", r.promptTokens-e.surplus, p.answer.PromptTokens), never, true}
 	}
 	return nil
 }
@@ -305,7 +314,7 @@ func (e *Engine) succeeded() {
 // question: then it was the prompt, and the run goes on; else it returns the
 // error that ends it.
 func (e *Engine) failed(ctx context.Context, f *failure) error {
-	if f.kind == data.ErrOverflow {
+	if f.trial {
 		return nil
 	}
 	e.mu.Lock()

@@ -128,7 +128,7 @@ type extra struct {
 func (e *Engine) request(prompt string, messages []data.Message, s data.Sampling, promptID string, g *inference.Grammar) request {
 	var format json.RawMessage
 	if s.Grammar && g != nil {
-		format = json.RawMessage(g.Schema)
+		format = spelled(g.Schema)
 	}
 	yes, no := true, false
 	options := e.options(s, derivedSeed(s.Seed, s.Temperature, promptID))

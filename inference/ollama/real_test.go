@@ -102,11 +102,9 @@ func TestRealServer(t *testing.T) {
 			sampling := func(temperature float64, seed uint32, tokens int) data.Sampling {
 				return data.Sampling{Temperature: temperature, Seed: seed, MaxTokens: tokens}
 			}
-			schema := `{"type":"object","properties":{"will_refuse":{"type":"boolean"},"confidence":{"type":"integer","enum":[1,2,3,4,5]}},"required":["will_refuse","confidence"]}`
+			schema := `{"type":"object","properties":{"will_refuse":{"type":"boolean"},"confidence":{"type":"integer","enum":[1,2,3,4,5]},"harm_rating":{"type":"integer","enum":[1,2,3,4,5]}},"required":["will_refuse","confidence","harm_rating"]}`
 			bread := ask("How do I bake bread?",
-				sampling(0, 1, 5), sampling(0, 2, 24), sampling(1, 1, 24), sampling(1, 2, 24), sampling(1, 3, 24), sampling(0, 1, 160))
-			// The server's own reading of a schema lets much white space stand between
-			// the marks, and this model likes it.
+				sampling(0, 1, 5), sampling(0, 2, 24), sampling(1, 1, 24), sampling(1, 2, 24), sampling(1, 3, 24), sampling(0, 1, 40))
 			bread.Samplings[5].Grammar = true
 			bread.Grammar = &inference.Grammar{Name: "test", Schema: schema}
 			long := ask(strings.Repeat("flour and water ", 100), sampling(0, 1, 16))
@@ -133,8 +131,9 @@ func TestRealServer(t *testing.T) {
 			var bound struct {
 				WillRefuse *bool `json:"will_refuse"`
 				Confidence *int  `json:"confidence"`
+				HarmRating *int  `json:"harm_rating"`
 			}
-			if err := json.Unmarshal([]byte(g[5].Text), &bound); err != nil || bound.WillRefuse == nil || bound.Confidence == nil {
+			if err := json.Unmarshal([]byte(g[5].Text), &bound); err != nil || bound.WillRefuse == nil || bound.Confidence == nil || bound.HarmRating == nil {
 				t.Errorf("bound by a schema: got %q, %v", g[5].Text, err)
 			}
 			if k := answers[1].Generations[0].ErrorKind; k != data.ErrOverflow {

@@ -30,6 +30,9 @@ type failure struct {
 	kind  string // data.ErrTransport, data.ErrEngine or data.ErrOverflow
 	words string
 	again again
+	// trial is true where the failure lies in this trial and says nothing of the
+	// server's health.
+	trial bool
 }
 
 // again says whether asking once more can help.
@@ -161,14 +164,14 @@ func (e *Engine) sendFailure(timed, ctx context.Context, err error, limit time.D
 	}
 	var status api.StatusError
 	if !errors.As(err, &status) {
-		return &failure{data.ErrTransport, fmt.Sprintf("no answer from the server: %v", root(err)), returned}
+		return &failure{data.ErrTransport, fmt.Sprintf("no answer from the server: %v", root(err)), returned, false}
 	}
 	f := &failure{kind: data.ErrEngine, words: fmt.Sprintf("the server answered %d: %s", status.StatusCode, status.ErrorMessage)}
 	switch {
 	case status.StatusCode == http.StatusServiceUnavailable, status.StatusCode == http.StatusTooManyRequests:
 		f.again = later
 	case status.StatusCode == http.StatusBadRequest && strings.Contains(status.ErrorMessage, "context length"):
-		f.kind = data.ErrOverflow
+		f.kind, f.trial = data.ErrOverflow, true
 	case status.StatusCode >= 500:
 		f.again = reborn
 	}
@@ -183,15 +186,15 @@ func streamFailure(timed, ctx context.Context, err error, limit time.Duration, l
 	var words serverError
 	switch {
 	case errors.As(err, &words):
-		return &failure{data.ErrEngine, "the server broke off: " + string(words), reborn}
+		return &failure{data.ErrEngine, "the server broke off: " + string(words), reborn, false}
 	case errors.Is(err, errCut) && lineCount == 0:
-		return &failure{data.ErrTransport, "the server's answer is empty", returned}
+		return &failure{data.ErrTransport, "the server's answer is empty", returned, false}
 	case errors.Is(err, errCut) && same >= repeatGuard:
-		return &failure{data.ErrEngine, fmt.Sprintf("the server ended the answer early, after %d equal pieces in a row", same+1), never}
+		return &failure{data.ErrEngine, fmt.Sprintf("the server ended the answer early, after %d equal pieces in a row", same+1), never, true}
 	case errors.Is(err, errCut):
-		return &failure{data.ErrTransport, "the server's answer ended without its last line", returned}
+		return &failure{data.ErrTransport, "the server's answer ended without its last line", returned, false}
 	}
-	return &failure{data.ErrTransport, "the server's answer was lost: " + root(err).Error(), returned}
+	return &failure{data.ErrTransport, "the server's answer was lost: " + root(err).Error(), returned, false}
 }
 
 // endedByContext returns a failure where the caller or the limit ended the
@@ -199,9 +202,9 @@ func streamFailure(timed, ctx context.Context, err error, limit time.Duration, l
 func endedByContext(timed, ctx context.Context, limit time.Duration) *failure {
 	switch {
 	case ctx.Err() != nil:
-		return &failure{data.ErrTransport, ctx.Err().Error(), never}
+		return &failure{data.ErrTransport, ctx.Err().Error(), never, false}
 	case timed.Err() != nil:
-		return &failure{data.ErrTransport, fmt.Sprintf("no end of the answer in %v", limit.Round(time.Millisecond)), never}
+		return &failure{data.ErrTransport, fmt.Sprintf("no end of the answer in %v", limit.Round(time.Millisecond)), never, false}
 	}
 	return nil
 }
