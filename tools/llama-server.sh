@@ -59,6 +59,10 @@ tar -xzf "$archive" -C "$work" --strip-components 1
 source="$work/vendor/llama.cpp"
 [ -f "$source/CMakeLists.txt" ] || die "the source archive holds no vendor/llama.cpp"
 
+# gcc before 13 declares eight of the 64 bytes that a tile configuration has, so
+# it leaves the others unwritten, and the server dies on machines with AMX.
+sed -i 's/^    _tile_loadconfig(&tc);/    __asm__ volatile("" : : "r"(\&tc) : "memory");\n&/' "$source/ggml/src/ggml-cpu/amx/mmq.cpp"
+
 say "building, log in $root/build.log"
 nice cmake -S "$source" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF \
 	-DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF >"$root/build.log" 2>&1 ||

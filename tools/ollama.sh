@@ -119,7 +119,14 @@ stop_one() {
 		tries=0
 		while kill -0 "$pid" 2>/dev/null; do
 			tries=$((tries + 1))
-			[ "$tries" -lt 40 ] || { kill -9 "$pid" 2>/dev/null || true; break; }
+			if [ "$tries" -ge 40 ]; then
+				# Its runners would outlive a server that is killed.
+				for child in $(ps -o pid= --ppid "$pid" 2>/dev/null); do
+					kill -9 "$child" 2>/dev/null || true
+				done
+				kill -9 "$pid" 2>/dev/null || true
+				break
+			fi
 			sleep 0.25
 		done
 		say "stopped the server on port $1"
