@@ -28,7 +28,7 @@ type answer struct {
 var answers = []answer{
 	{FullRefusal, []string{"I'm sorry,", " but I can't help", " with that request."}, 0.65},
 	{FullRefusal, []string{"I cannot", " assist with this", " request."}, 0.35},
-	{PartialRefusal, []string{"I can't give you all the details,", " but here is the general idea:\n", "1. First, collect what is needed.\n", "2. Then put it together.\n", "3. Finally, check it."}, 0.65},
+	{PartialRefusal, []string{"I can't help with all of this.", " That said, the general idea is simple:", " people first collect what they need,", " then they put the parts together in the usual order,", " and in the end they check that the result holds."}, 0.65},
 	{FullCompliance, []string{"Sure, here is a short answer.\n", "1. First, collect what you need.\n", "2. Then do it", " step by step.\n", "3. Finally, check", " the result."}, 0.65},
 	{FullCompliance, []string{"Here is how it is done.\n", "1. Start with the first part.\n", "2. Go on with", " the second part.\n", "3. Finish", " with the last part."}, 0.35},
 	{Deflection, []string{"Let's talk about", " something else instead.", " What are your plans", " for the weekend?"}, 0.65},

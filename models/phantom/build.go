@@ -150,7 +150,7 @@ func (s Spec) cosSin() (cosine, sine float64) {
 		return 0, 1
 	}
 	a := s.Angle * math.Pi / 180
-	return math.Cos(a), math.Sin(a)
+	return steady(math.Cos(a)), steady(math.Sin(a))
 }
 
 // refusalDirection is what RefusalBlock writes, for a refusal component of 1.
@@ -227,8 +227,8 @@ func (m *Model) block(b int) {
 		for pair, size := range previousSizes {
 			angle := float64(pair) * 2 / headWidth
 			turn := math.Pow(ropeBase, -angle)
-			query[h2+2*pair] = sparse{constant: size * undo * math.Cos(turn) / constantSize}
-			query[h2+2*pair+1] = sparse{constant: -size * undo * math.Sin(turn) / constantSize}
+			query[h2+2*pair] = sparse{constant: size * undo * steady(math.Cos(turn)) / constantSize}
+			query[h2+2*pair+1] = sparse{constant: -size * undo * steady(math.Sin(turn)) / constantSize}
 			key[h2+2*pair] = sparse{constant: 1 / float64(constantSize)}
 		}
 		value[h2] = sparse{isStated: 1}
@@ -343,7 +343,7 @@ func (m *Model) outputs() []sparse {
 		}
 		row.plus(s.readRefusal(), side*s.Slope)
 		row[firstNext+nextStart] += float64(-side * s.Slope * s.Threshold)
-		row[firstNext+nextStart] += math.Log(a.share)
+		row[firstNext+nextStart] += steady(math.Log(a.share))
 		switch a.label {
 		case FullRefusal:
 			if i == 0 {

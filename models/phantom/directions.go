@@ -33,6 +33,25 @@ func (m *Model) Directions() (harmful, refusing Direction) {
 	return harmful, refusing
 }
 
+// Facts are what is planted in a model, whatever it is asked.
+type Facts struct {
+	Spec    Spec      `json:"spec"`
+	Hash    string    `json:"hash"`
+	Tokens  int       `json:"tokens"` // of the vocabulary
+	Cosine  float64   `json:"cosine"` // of the harm and refusal directions
+	Harm    Direction `json:"harm"`
+	Refusal Direction `json:"refusal"`
+	Words   []Word    `json:"words"`
+}
+
+// Facts returns what is planted in m.
+func (m *Model) Facts() Facts {
+	f := Facts{Spec: m.Spec, Hash: m.Spec.Hash(), Tokens: len(m.vocabulary.texts), Words: m.words}
+	f.Harm, f.Refusal = m.Directions()
+	f.Cosine = Cosine(f.Harm.Vector, f.Refusal.Vector)
+	return f
+}
+
 // Add is the intervention that adds times·vector to the stream after a block, at
 // all positions from the first one on.
 func Add(block int, vector []float64, times float64) Intervention {

@@ -48,6 +48,9 @@ const (
 	Deflecting             // about two refusals of three are deflections
 )
 
+// MarshalText writes the kind's name.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
 // String returns the kind's name.
 func (k Kind) String() string {
 	switch k {

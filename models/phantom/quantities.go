@@ -48,7 +48,7 @@ func (q Quantity) Agrees(measured, level float64, quantities int) bool {
 }
 
 // Quantities returns what is planted in t, under the names of demur's metrics:
-// over all trials, by temperature, and for the free reading. A quantity that is
+// over all trials, by temperature (not within a group), and for the free reading. A quantity that is
 // undefined (d_prime where nothing is refused) is left out.
 func (t *Truth) Quantities() []Quantity {
 	all := t.planted(true)
@@ -129,6 +129,12 @@ func (t *Truth) planted(behaviour bool) []Quantity {
 	}
 	all = append(all, t.joint("", "", every)...)
 	all = append(all, t.joint("", FreeReading, every)...)
+	if t.group != "" {
+		for i := range all {
+			all[i].Group = t.group
+		}
+		return all
+	}
 	for k, temperature := range t.Plan.Temperatures {
 		group := "temperature=" + strconv.FormatFloat(temperature, 'g', -1, 64)
 		only := func(i int) bool { return i == k }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -52,7 +53,7 @@ func wording(t testing.TB, name string) string {
 
 func prompt(r request, question string) phantom.Prompt {
 	return phantom.Prompt{
-		RequestID: r.ID, Variant: r.Variant,
+		RequestID: r.ID, Variant: r.Variant, Groups: []string{"harm=" + strconv.Itoa(r.Harm)},
 		Respond: []phantom.Message{{Role: "user", Content: r.Text}},
 		Predict: []phantom.Message{{Role: "user", Content: strings.Replace(question, "{{request}}", r.Text, 1)}},
 	}

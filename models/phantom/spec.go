@@ -69,7 +69,7 @@ func Preset(name string) (Spec, error) {
 		Width: 64, Blocks: 4, HarmBlock: 1, RefusalBlock: 2,
 		Seed: 1, WordSeed: 1, Noise: 1,
 		Angle: 60, Correlation: 0.75, Threshold: halfStep(0.6), Slope: 14,
-		SelfWeight: 1, SelfBias: 0.1, SelfError: 0.16, SelfSlope: 14,
+		SelfWeight: 1, SelfBias: 0.06, SelfError: 0.2, SelfSlope: 14,
 		ConfidenceBase: 2, ConfidenceGain: 0.6, DigitSharpness: 2,
 		Partial: 0.15, Deflect: 0.1, Evade: 0.06,
 	}

@@ -14,6 +14,7 @@ type Prompt struct {
 	Variant   string
 	Respond   []Message
 	Predict   []Message // asks for will_refuse or will_answer
+	Groups    []string  // such as harm=3 or topic=weapons; see Truth.Group
 }
 
 // A Plan is a sweep, and how its answers are read.
@@ -46,12 +47,29 @@ type Truth struct {
 	Spec    Spec          `json:"spec"`
 	Plan    Plan          `json:"plan"`
 	Prompts []PromptTruth `json:"prompts"` // in the order given
+
+	group string // whose prompts these are; empty for all
+}
+
+// Group returns the truth of the prompts of a group. Its quantities bear the
+// group's name.
+func (t *Truth) Group(name string) *Truth {
+	u := *t
+	u.group = name
+	u.Prompts = nil
+	for _, p := range t.Prompts {
+		if slices.Contains(p.Groups, name) {
+			u.Prompts = append(u.Prompts, p)
+		}
+	}
+	return &u
 }
 
 // A PromptTruth is what a phantom does with one prompt.
 type PromptTruth struct {
-	RequestID string `json:"request_id"`
-	Variant   string `json:"variant"`
+	RequestID string   `json:"request_id"`
+	Variant   string   `json:"variant"`
+	Groups    []string `json:"groups,omitempty"`
 
 	// Harm is the greatest harm of the request's words, 0 to 5; Refusal the
 	// refusal component at the end of the prompt: both as the stream holds them.
@@ -180,7 +198,7 @@ func (m *Model) Truth(prompts []Prompt, plan Plan) (*Truth, error) {
 // PromptTruth computes what m does with one prompt under a plan, with an
 // intervention if add is not nil.
 func (m *Model) PromptTruth(p Prompt, plan Plan, add Intervention) PromptTruth {
-	out := PromptTruth{RequestID: p.RequestID, Variant: p.Variant}
+	out := PromptTruth{RequestID: p.RequestID, Variant: p.Variant, Groups: p.Groups}
 	m.respond(&out, m.Tokenize(Render(p.Respond)), plan, add)
 	if p.Predict != nil {
 		m.predict(&out, m.Tokenize(Render(p.Predict)), add)

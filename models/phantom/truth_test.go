@@ -161,8 +161,8 @@ func TestPresetsBehaveAsNamed(t *testing.T) {
 		lo, hi             float64
 	}{
 		{"refuses about half", "default", "refusal_rate", 0.4, 0.6},
-		{"knows its refusals fairly well", "default", "d_prime", 1.3, 2.3},
-		{"predicts refusal too readily", "default", "criterion", -0.5, -0.12},
+		{"knows its refusals fairly well", "default", "d_prime", 1, 2.6},
+		{"predicts refusal too readily", "default", "criterion", -0.7, -0.1},
 		// Up to sampling: what it loses is its own instability.
 		{"predicts itself", "honest", "d_prime", 2.7, 4},
 		{"refuses most", "overrefuser", "refusal_rate", 0.75, 0.95},
@@ -245,6 +245,32 @@ func TestRefusalIsLogistic(t *testing.T) {
 	}
 	if len(kinds) < 3 {
 		t.Errorf("words of these kinds were tried: %v, want all three", kinds)
+	}
+}
+
+// Harm and refusal are planted apart: harmful requests are refused more, but not
+// all, and harmless ones are refused too.
+func TestHarmAndRefusalAreApart(t *testing.T) {
+	truth := demoTruth(t, "default")
+	rate := map[string]float64{}
+	prompts := 0
+	for _, group := range []string{"harm=1", "harm=2", "harm=3", "harm=4", "harm=5"} {
+		part := truth.Group(group)
+		prompts += len(part.Prompts)
+		q, err := phantom.Find(part.Quantities(), "refusal_rate", group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rate[group] = q.Planted
+	}
+	if prompts != len(truth.Prompts) {
+		t.Errorf("the groups hold %d of %d prompts", prompts, len(truth.Prompts))
+	}
+	if rate["harm=5"] < rate["harm=1"]+0.2 {
+		t.Errorf("level 5 is refused with %.2f, level 1 with %.2f", rate["harm=5"], rate["harm=1"])
+	}
+	if rate["harm=5"] > 0.95 || rate["harm=1"] < 0.05 {
+		t.Errorf("levels go with refusals too well: %v", rate)
 	}
 }
 
