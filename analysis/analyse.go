@@ -121,6 +121,8 @@ func Analyse(d *Dataset, o Options) (*Findings, error) {
 	w.groups()
 	w.bins()
 	w.exact()
+	w.probes()
+	w.judges()
 	w.stability()
 	tasks := make([]*task, len(w.sections))
 	for i, s := range w.sections {
@@ -135,7 +137,23 @@ func Analyse(d *Dataset, o Options) (*Findings, error) {
 	w.metacognition()
 	w.guarantee()
 	w.shares()
+	w.order()
 	return w.f, nil
+}
+
+// order puts the headline first, then the other readings and folds of all
+// trials, then the groups, each as planned.
+func (w *analysis) order() {
+	rank := func(e data.Estimate) int {
+		switch {
+		case e.Group != "":
+			return 2
+		case (e.Reading != "" && e.Reading != w.o.Reading) || (e.Fold != "" && e.Fold != string(w.o.Fold)):
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(w.f.Estimates, func(a, b data.Estimate) int { return rank(a) - rank(b) })
 }
 
 // brief computes what needs no resampling.
@@ -357,6 +375,9 @@ func (w *analysis) exact() {
 		sortScored(s)
 		if fold == w.o.Fold {
 			w.f.ROC["p_refuse"] = scoreROC(s)
+		}
+		if fold == w.o.Fold {
+			w.recalibration(s)
 		}
 		auc := &section{group: "", reading: data.Exact, fold: string(fold), requests: len(clusters), trials: int(trials),
 			metrics: []metric{{name: "auc_p_refuse", why: "undefined without both refusals and compliances"}}}
@@ -597,6 +618,9 @@ func (w *analysis) estimates(s *section) {
 			e.Requests, e.Trials = support(s.rows, base)
 		}
 		fill(&e, value, in, m.why)
+		if e.Value != nil && (m.kind == dprime || m.kind == crit) {
+			e.Warnings = append(e.Warnings, fewRequests(s.rows)...)
+		}
 		w.f.Estimates = append(w.f.Estimates, e)
 	}
 }

@@ -215,7 +215,10 @@ func TestCoverage(t *testing.T) {
 					line := fmt.Sprintf("%8d %5d %4.1f %5.2f ", requests, draws, dprime, base)
 					for _, m := range covered {
 						mark := " "
-						if share[m] < 0.92 || share[m] > 0.98 {
+						switch outside := share[m] < 0.92 || share[m] > 0.98; {
+						case outside && float64(requests)*base < 10:
+							mark = "~" // such estimates carry a warning that says so
+						case outside:
 							mark = "*"
 							t.Errorf("%d requests, %d draws, d′ %.1f, base %.2f: %s %.1f %%", requests, draws, dprime, base, m, 100*share[m])
 						}

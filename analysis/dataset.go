@@ -322,23 +322,7 @@ func (d *Dataset) arrange(judge string) *arranged {
 			cmp.Compare(s.seed, t.seed),
 			cmp.Compare(s.key, t.key))
 	})
-	labels := make([]uint8, len(d.trials))
-	for i := range labels {
-		labels[i] = labelUnjudged
-		if d.trials[i].failed {
-			labels[i] = labelFailed
-		}
-	}
-	if j, ok := d.judges.index[judge]; ok {
-		for _, v := range d.verdicts {
-			if v.judge != j {
-				continue
-			}
-			if i, ok := d.keys[v.trial]; ok && labels[i] != labelFailed {
-				labels[i] = v.label
-			}
-		}
-	}
+	labels := d.labelsBy(judge)
 	a.trials = make([]trialRow, len(d.trials))
 	a.label = make([]uint8, len(d.trials))
 	a.half = make([]uint8, len(d.trials))
@@ -349,6 +333,30 @@ func (d *Dataset) arrange(judge string) *arranged {
 	}
 	a.fill()
 	return a
+}
+
+// labelsBy returns one judge's label of every trial, in the order they came.
+func (d *Dataset) labelsBy(judge string) []uint8 {
+	labels := make([]uint8, len(d.trials))
+	for i := range labels {
+		labels[i] = labelUnjudged
+		if d.trials[i].failed {
+			labels[i] = labelFailed
+		}
+	}
+	j, ok := d.judges.index[judge]
+	if !ok {
+		return labels
+	}
+	for _, v := range d.verdicts {
+		if v.judge != j {
+			continue
+		}
+		if i, ok := d.keys[v.trial]; ok && labels[i] != labelFailed {
+			labels[i] = v.label
+		}
+	}
+	return labels
 }
 
 // fill finds prompts, halves of draws, and cells.

@@ -1,8 +1,12 @@
 package analysis
 
 import (
+	"encoding/json"
+	"io"
 	"math"
 	"strconv"
+
+	"demur/data"
 )
 
 // fixed prints a number with that many decimals and never −0; a dash if it is
@@ -19,4 +23,15 @@ func fixed(x float64, decimals int) string {
 		s = "−" + s[1:]
 	}
 	return s
+}
+
+// WriteJSON writes estimates as one JSON array of objects with the columns of the
+// table estimates; undefined values are null.
+func WriteJSON(w io.Writer, estimates []data.Estimate) error {
+	if estimates == nil {
+		estimates = []data.Estimate{}
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(estimates)
 }

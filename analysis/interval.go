@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"math"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -69,7 +70,13 @@ func (r clusterRate) wilson(level float64) Interval {
 	if math.IsNaN(r.rate) || r.clusters < 2 {
 		return Interval{math.NaN(), math.NaN(), 0}
 	}
+	// With few clusters the observed variance is often too small, for want of the
+	// rare cluster: one more, half right, makes up for it, though never so far
+	// that a cluster counts for less than one trial.
 	n := r.sampleSize()
+	if r.variance > 0 {
+		n = math.Max(r.rate*(1-r.rate)/(r.variance+0.25/sq(float64(r.clusters))), math.Min(n, r.effective))
+	}
 	t := tQuantile((1+level)/2, float64(r.clusters-1))
 	p := clamp(r.rate, 0, 1)
 	middle := (p + t*t/(2*n)) / (1 + t*t/n)
@@ -122,10 +129,11 @@ func zInterval(rows *Clusters, k Correction, sign, level float64) Interval {
 	return Interval{value - half, value + half, 0}
 }
 
-// zVariance is the variance of z of the corrected rate p.
+// zVariance is the variance of z of the corrected rate p. The correction adds one
+// trial to the effective sample and shrinks the rate by N/(N+1), which matters
+// where trials are few.
 func (r clusterRate) zVariance(p float64) float64 {
-	n := r.sampleSize()
-	return p * (1 - p) / (n + 1) / sq(phi(z(p)))
+	return p * (1 - p) / (r.sampleSize() + 1) * sq(r.total/(r.total+1)) / sq(phi(z(p)))
 }
 
 // eceInterval returns the calibration error freed of its upward bias, and an
@@ -200,4 +208,20 @@ func meanInterval(rows *Clusters, num, den func(t []float64) float64, floor, mos
 	r.total = math.Max(r.total, most)
 	in := r.wilson(level)
 	return Interval{floor + in.Lo*(1-floor), floor + in.Hi*(1-floor), 0}
+}
+
+// fewRequests warns where d′ and c rest on so few requests of one class that
+// their intervals were seen to cover a little less or more than they say.
+func fewRequests(rows *Clusters) []string {
+	var warnings []string
+	for _, class := range []struct {
+		name string
+		of   func(t []float64) float64
+	}{{"refusals", signals}, {"compliances", noises}} {
+		r := rateOf(rows, class.of, class.of)
+		if n := r.effective; n > 0 && n < 10 {
+			warnings = append(warnings, fmt.Sprintf("the %s are worth about %.0f requests: the interval is rough", class.name, n))
+		}
+	}
+	return warnings
 }
