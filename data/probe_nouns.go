@@ -1,0 +1,66 @@
+package data
+
+// A Direction is fitted at one site to tell one thing. The score of an activation
+// h is Weights·u + Bias, where u is h less Origin, scaled to length 1 where
+// Unit; above Threshold it is positive. Directions of one Group are one probe:
+// its score is the mean of theirs.
+type Direction struct {
+	ID       string `json:"direction_id" parquet:"direction_id"` // digest of all else that is in the row but its figures
+	Group    string `json:"group" parquet:"group,dict"`
+	Target   string `json:"target" parquet:"target,dict"`
+	Method   string `json:"method" parquet:"method,dict"`
+	Layer    int    `json:"layer" parquet:"layer"`
+	Anchor   string `json:"anchor" parquet:"anchor,dict"`
+	Position *int   `json:"position" parquet:"position,optional"` // null where it differs between prompts
+
+	Weights   []float32 `json:"weights" parquet:"weights,list"`
+	Origin    []float32 `json:"origin,omitempty" parquet:"origin,list"` // empty: nothing is taken away
+	Unit      bool      `json:"unit" parquet:"unit"`
+	Bias      float64   `json:"bias" parquet:"bias"`
+	Threshold float64   `json:"threshold" parquet:"threshold"`
+	// The calibrated probability of a score s of the group is
+	// 1/(1 + exp(−(Slope·s + Intercept))); null for graded targets.
+	Slope     *float64 `json:"slope" parquet:"slope,optional"`
+	Intercept *float64 `json:"intercept" parquet:"intercept,optional"`
+	Strength  *float64 `json:"strength" parquet:"strength,optional"` // of the regularisation, chosen by cross-validation
+
+	// What it reached on held-out requests, and what the text alone did on the
+	// same folds. Null where undefined.
+	Measure     string   `json:"measure" parquet:"measure,dict"` // auroc, or correlation for graded targets
+	Value       *float64 `json:"value" parquet:"value,optional"`
+	Lo          *float64 `json:"lo" parquet:"lo,optional"`
+	Hi          *float64 `json:"hi" parquet:"hi,optional"`
+	Text        *float64 `json:"text" parquet:"text,optional"`
+	Increment   *float64 `json:"increment" parquet:"increment,optional"` // of text and probe together over text
+	IncrementLo *float64 `json:"increment_lo" parquet:"increment_lo,optional"`
+	IncrementHi *float64 `json:"increment_hi" parquet:"increment_hi,optional"`
+	P           *float64 `json:"p" parquet:"p,optional"` // permutation, selection included
+	Level       float64  `json:"level" parquet:"level"`  // of the intervals
+
+	Controls  map[string]float64 `json:"controls,omitempty" parquet:"controls"`
+	Folds     string             `json:"folds" parquet:"folds,dict"` // how requests were split
+	Requests  int                `json:"requests" parquet:"requests"`
+	Prompts   int                `json:"prompts" parquet:"prompts"`
+	Positives int                `json:"positives" parquet:"positives"` // prompts; 0 for graded targets
+
+	Model        string   `json:"model" parquet:"model,dict"`
+	ModelDigest  string   `json:"model_digest" parquet:"model_digest,dict"`
+	TemplateHash string   `json:"template_sha256" parquet:"template_sha256,dict"`
+	Warnings     []string `json:"warnings,omitempty" parquet:"warnings,list"`
+}
+
+// A Score is what a direction says of a prompt that it was not fitted to.
+type Score struct {
+	PromptID    string   `json:"prompt_id" parquet:"prompt_id"`
+	RequestID   string   `json:"request_id" parquet:"request_id"`
+	Variant     string   `json:"variant" parquet:"variant,dict"`
+	Group       string   `json:"group" parquet:"group,dict"` // of Direction
+	Target      string   `json:"target" parquet:"target,dict"`
+	Method      string   `json:"method" parquet:"method,dict"`
+	Layer       *int     `json:"layer" parquet:"layer,optional"` // chosen without the prompt's fold; null where all layers count
+	Anchor      string   `json:"anchor" parquet:"anchor,dict"`
+	Fold        int      `json:"fold" parquet:"fold"` // held out, of the first fold seed; −1 for a prompt without a label, scored by the direction itself
+	Score       float64  `json:"score" parquet:"score"`
+	Probability *float64 `json:"probability" parquet:"probability,optional"` // calibrated without the prompt's fold
+	Label       *float64 `json:"label" parquet:"label,optional"`             // 0 or 1, or the graded value
+}
