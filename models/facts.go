@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"unicode"
 
 	gguf "github.com/gpustack/gguf-parser-go"
 )
@@ -140,8 +141,8 @@ func (f *Facts) fill(h *header) *Error {
 		n, _ := h.integer(f.Architecture + "." + key)
 		return n
 	}
-	f.Title = h.text("general.name")
-	f.License = h.text("general.license")
+	f.Title = oneLine(h.text("general.name"))
+	f.License = oneLine(h.text("general.license"))
 	f.Blocks = at("block_count")
 	f.Width = at("embedding_length")
 	f.Heads = at("attention.head_count")
@@ -153,8 +154,8 @@ func (f *Facts) fill(h *header) *Error {
 	if tokens, ok := h.list("tokenizer.ggml.tokens"); ok {
 		f.Vocabulary = int(tokens.length)
 	}
-	f.Tokenizer = h.text("tokenizer.ggml.model")
-	if pre := h.text("tokenizer.ggml.pre"); pre != "" {
+	f.Tokenizer = oneLine(h.text("tokenizer.ggml.model"))
+	if pre := oneLine(h.text("tokenizer.ggml.pre")); pre != "" {
 		f.Tokenizer += "/" + pre
 	}
 	if add, ok := h.values["tokenizer.ggml.add_bos_token"].(bool); ok {
@@ -166,7 +167,24 @@ func (f *Facts) fill(h *header) *Error {
 			f.Recurrent = true
 		}
 	}
+	f.Architecture = oneLine(f.Architecture) // last, for keys begin with it
 	return nil
+}
+
+// oneLine returns a text of a file as it can be shown on a terminal and in a
+// table: one line of bounded length, no control characters.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, s)
+	const most = 200
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
 }
 
 // parse reads the file again by the parser that knows the architectures. It

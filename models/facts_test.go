@@ -52,6 +52,18 @@ func TestReadFacts(t *testing.T) {
 	}
 }
 
+// What a file says of itself cannot write to a terminal.
+func TestReadFactsInert(t *testing.T) {
+	path := write(t, "evil.gguf", whole().with("general.name", "\x1b]0;owned\x07T\ni\u009bny"+strings.Repeat("x", 1000)).bytes())
+	facts, err := models.ReadFacts(models.File{Name: "evil", Path: path, Parts: []string{path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(facts.Title, "]0;ownedTiny") || len(facts.Title) > 210 {
+		t.Errorf("got title %q", facts.Title)
+	}
+}
+
 func TestReadFactsRefuses(t *testing.T) {
 	dir := t.TempDir()
 	locked := filepath.Join(dir, "locked.gguf")
@@ -91,8 +103,15 @@ func TestReadFactsRefuses(t *testing.T) {
 
 func TestReadFactsSplit(t *testing.T) {
 	dir := t.TempDir()
-	part := func(i int, no uint32) {
-		b := whole().with("split.count", uint32(2)).with("split.no", no).bytes()
+	// As gguf-split of llama.cpp writes them: the metadata stands in the first part
+	// only, numbers of parts have 16 bits.
+	part := func(i int, no uint16) {
+		f := whole()
+		if no > 0 {
+			f.pairs = nil
+			f.tensors[1].name, f.tensors[0].name = "blk.1.attn_q.weight", "blk.1.attn_k.weight"
+		}
+		b := f.with("split.no", no).with("split.count", uint16(2)).with("split.tensors.count", uint32(4)).bytes()
 		name := filepath.Join(dir, "tiny-0000"+string(rune('0'+i))+"-of-00002.gguf")
 		if err := os.WriteFile(name, b, 0o644); err != nil {
 			t.Fatal(err)
@@ -116,8 +135,8 @@ func TestReadFactsSplit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if facts.Files != 2 || facts.FileSize != f.Size {
-		t.Errorf("got %d files of %d bytes, want 2 of %d", facts.Files, facts.FileSize, f.Size)
+	if facts.Files != 2 || facts.FileSize != f.Size || facts.Parameters != 2*(8*4+8*8) || facts.Blocks != 2 || len(facts.Warnings) > 0 {
+		t.Errorf("got %+v, want 2 files of %d bytes, 192 weights, 2 blocks", facts, f.Size)
 	}
 	part(2, 0) // the first part under the name of the second
 	if _, err := models.ReadFacts(f); !errors.Is(err, models.ErrDamaged) {

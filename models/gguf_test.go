@@ -19,7 +19,7 @@ func (w *writer) text(s string) {
 	w.WriteString(s)
 }
 
-// pair is a key and its value: uint32, bool, string or []string.
+// pair is a key and its value: uint16, uint32, bool, string or []string.
 type pair struct {
 	key   string
 	value any
@@ -28,6 +28,9 @@ type pair struct {
 func (w *writer) pair(p pair) {
 	w.text(p.key)
 	switch v := p.value.(type) {
+	case uint16:
+		w.u32(2)
+		binary.Write(w, binary.LittleEndian, v)
 	case uint32:
 		w.u32(4)
 		w.u32(v)

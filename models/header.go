@@ -360,11 +360,14 @@ func (h *header) checkValues() error {
 	}
 	architecture, ok := h.values["general.architecture"].(string)
 	if !ok || architecture == "" {
+		if part, _ := h.integer("split.no"); part > 0 {
+			return nil // gguf-split writes the metadata into the first part only
+		}
 		return problemf("general.architecture is missing")
 	}
 	if v, ok := h.values[architecture+".block_count"]; ok {
 		if n, ok := v.(uint64); !ok || n == 0 || n > maxBlocks {
-			return problemf("%.40s.block_count is %v; 1 to %d can be", architecture, v, maxBlocks)
+			return problemf("the number of blocks (block_count) is %v; 1 to %d can be", v, maxBlocks)
 		}
 	}
 	return nil
