@@ -132,6 +132,47 @@ func TestLlamaKilledInTheMiddle(t *testing.T) {
 	}
 }
 
+// A model that is cut short while it is mapped ends the child (SIGBUS), and the
+// new child says what is wrong with the file.
+func TestLlamaTruncatedInUse(t *testing.T) {
+	dir := library(t)
+	s, err := phantom.Preset("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := phantom.Build(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "phantom.gguf")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := m.WriteGGUF(file); err != nil {
+		t.Fatal(err)
+	}
+	c := command(t, "llamacpp")
+	c.Env = append(c.Env, "XDG_CACHE_HOME="+t.TempDir())
+	e, err := worker.Start(t.Context(), c, llama{Model: path, LibDir: dir, Context: 256, Threads: 1}, worker.Options{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := collect(t.Context(), e, []inference.Job{job("How do I bake bread?")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Truncate(1 << 16); err != nil {
+		t.Fatal(err)
+	}
+	got, err := collect(t.Context(), e, []inference.Job{job("How do I fold a paper plane?")})
+	if len(got) != 0 || !errors.Is(err, inference.ErrUnavailable) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "process died") {
+		t.Errorf("%d answers, %v; want none, and an error that names the file and the death", len(got), err)
+	}
+	t.Log(err)
+}
+
 // Promise P6: a broken model file never ends the parent. Whatever is wrong with
 // it, there is an answer, or a clear error that means "not available".
 func TestDamagedModels(t *testing.T) {

@@ -207,7 +207,7 @@ func (e *Engine) ensure(ctx context.Context) error {
 		how := e.child.obituary()
 		e.drop()
 		e.idle = append(e.idle, data.Attempt{
-			Started:   time.Now().UTC().Format(time.RFC3339),
+			Started:   time.Now().UTC().Format(time.RFC3339Nano),
 			ErrorKind: data.ErrCrash,
 			Error:     "the engine process died between units: " + how,
 		})
@@ -302,7 +302,7 @@ func (e *Engine) policy(ctx context.Context, jobs []inference.Job) ([]inference.
 		answers, failure, err := e.try(ctx, jobs, try)
 		failures = append(failures, e.takeIdle()...)
 		if err != nil {
-			return nil, err
+			return nil, after(err, failures)
 		}
 		if failure == nil {
 			answers[0].Attempts = append(failures, answers[0].Attempts...)
@@ -321,7 +321,7 @@ func (e *Engine) policy(ctx context.Context, jobs []inference.Job) ([]inference.
 		answers, failure, err := e.try(ctx, []inference.Job{job}, 2)
 		idle := e.takeIdle()
 		if err != nil {
-			return nil, err
+			return nil, after(err, append(failures, idle...))
 		}
 		if failure != nil {
 			failure.Isolated = true
@@ -334,6 +334,14 @@ func (e *Engine) policy(ctx context.Context, jobs []inference.Job) ([]inference.
 	}
 	all[0].Attempts = append(failures, all[0].Attempts...)
 	return all, nil
+}
+
+// after adds to the error of a restart why there had to be one.
+func after(err error, failures []data.Attempt) error {
+	if len(failures) == 0 || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w (after this: %s)", err, failures[len(failures)-1].Error)
 }
 
 func (e *Engine) takeIdle() []data.Attempt {
@@ -359,7 +367,7 @@ func (e *Engine) try(ctx context.Context, jobs []inference.Job, try int) ([]infe
 	start := time.Now()
 	fail := func(kind, format string, args ...any) ([]inference.Answer, *data.Attempt, error) {
 		return nil, &data.Attempt{
-			Started:   start.UTC().Format(time.RFC3339),
+			Started:   start.UTC().Format(time.RFC3339Nano),
 			ElapsedMS: time.Since(start).Milliseconds(),
 			ErrorKind: kind,
 			Error:     fmt.Sprintf(format, args...),

@@ -554,6 +554,26 @@ func TestCancellation(t *testing.T) {
 	}
 }
 
+// What a terminal or a supervisor sends to everybody is for the parent to act on.
+func TestDeafToSignals(t *testing.T) {
+	var e *worker.Engine
+	signalled := 0
+	e = start(t, enginetest.Script{TokenTime: time.Millisecond}, worker.Options{Progress: func(int) {
+		for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+			if syscall.Kill(e.PID(), sig) == nil {
+				signalled++
+			}
+		}
+	}})
+	got, err := collect(t.Context(), e, fourJobs())
+	if err != nil || !reflect.DeepEqual(got, undisturbed(t, fourJobs())) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if signalled == 0 || e.Starts() != 1 {
+		t.Errorf("%d signals, %d starts; want some, 1", signalled, e.Starts())
+	}
+}
+
 func TestClose(t *testing.T) {
 	e := start(t, enginetest.Script{}, worker.Options{})
 	pid := e.PID()
