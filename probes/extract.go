@@ -1,0 +1,404 @@
+package probes
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"math"
+	"slices"
+
+	"demur/data"
+	"demur/inference"
+)
+
+// An Engine shows its residual stream, and its tokens.
+type Engine interface {
+	inference.Activator
+	inference.Tokenizer
+}
+
+// ExtractOptions say what of each prompt is kept. The zero value takes all
+// blocks at inst and post.
+type ExtractOptions struct {
+	Layers []int // as in inference.ActivateJob; −1 is the token embedding
+	// Anchors are names: inst, post, post-2 …, mean, end, or all for inst, every
+	// template token after the request, end, and mean. Nil means inst and post.
+	Anchors []string
+	Prefix  string // forced start of the answer; End is its last token
+	Batch   int    // prompts a call of the engine; 0 means 16
+	// Report, if not nil, is filled in while the rows are read, and complete when
+	// the sequence has ended.
+	Report *ExtractReport
+}
+
+// An ExtractReport says what was seen in activations that should not be there.
+// Nothing of it is repaired; rows with NaN or infinities are left out, since a
+// table cannot hold them.
+type ExtractReport struct {
+	Prompts int `json:"prompts"`
+	Rows    int `json:"rows"`
+	Width   int `json:"width"`
+	// Unanchored are prompts that have no rows, with the reason.
+	Unanchored []Finding `json:"unanchored,omitempty"`
+	// Layouts are the anchors of the first prompt of each template frame, so that
+	// a reader can see which tokens were taken.
+	Anchors []Anchor `json:"anchors,omitempty"`
+
+	NaN       []Finding `json:"nan,omitempty"`       // not yielded
+	Infinite  []Finding `json:"infinite,omitempty"`  // not yielded
+	Zero      []Finding `json:"zero,omitempty"`      // all values 0
+	Duplicate []Finding `json:"duplicate,omitempty"` // equal, bit for bit, to another prompt's at the same site; blocks only
+	Outlier   []Finding `json:"outlier,omitempty"`   // norm more than ten times the median of its site
+	// Massive are coordinates whose root mean square at a site is more than
+	// twenty times the median coordinate's: they rule every uncentred cosine.
+	Massive []Massive `json:"massive,omitempty"`
+}
+
+// A Finding is a prompt at a site.
+type Finding struct {
+	PromptID string `json:"prompt_id"`
+	Layer    int    `json:"layer"`
+	Anchor   string `json:"anchor,omitempty"`
+	What     string `json:"what,omitempty"`
+}
+
+// Massive is a coordinate that is much larger than the others.
+type Massive struct {
+	Layer      int     `json:"layer"`
+	Anchor     string  `json:"anchor"`
+	Coordinate int     `json:"coordinate"`
+	Ratio      float64 `json:"ratio"` // of its root mean square to the median coordinate's
+	Share      float64 `json:"share"` // of the sum of squares
+}
+
+const (
+	outlierNorm  = 10 // times the median norm of a site
+	massiveRatio = 20 // times the median coordinate
+)
+
+// Extract yields the activations of prompts at anchors: by prompt, layer and
+// anchor, in the order asked. A prompt that cannot be anchored is reported and
+// has no rows; if none can, that is an error. A row's Anchor is the name by
+// which it was asked for, its Position that of this very prompt.
+func Extract(ctx context.Context, engine Engine, prompts []data.Prompt, o ExtractOptions) iter.Seq2[data.Activation, error] {
+	return func(yield func(data.Activation, error) bool) {
+		report := o.Report
+		if report == nil {
+			report = new(ExtractReport)
+		}
+		*report = ExtractReport{Prompts: len(prompts)}
+		if len(o.Anchors) == 0 {
+			o.Anchors = []string{Inst, Post}
+		}
+		x := extraction{ctx: ctx, engine: engine, o: o, audit: newAudit(report), locator: locator{tokenizer: engine}}
+		batch := o.Batch
+		if batch < 1 {
+			batch = 16
+		}
+		anchored := 0
+		for part := range slices.Chunk(prompts, batch) {
+			n, more, err := x.batch(part, yield)
+			anchored += n
+			if err != nil {
+				yield(data.Activation{}, err)
+				return
+			}
+			if !more {
+				return
+			}
+		}
+		if anchored == 0 && len(prompts) > 0 {
+			f := report.Unanchored[0]
+			yield(data.Activation{}, fmt.Errorf("none of %d prompts could be anchored; the first, %.8s: %s", len(prompts), f.PromptID, f.What))
+			return
+		}
+		x.audit.finish()
+	}
+}
+
+type extraction struct {
+	ctx     context.Context
+	engine  Engine
+	o       ExtractOptions
+	audit   *audit
+	locator locator
+}
+
+// wanted are the anchors of one prompt that were asked for, and whether their
+// mean is.
+type wanted struct {
+	prompt    data.Prompt
+	anchors   []Anchor // in the order asked; the mean has position 0
+	positions []int    // what the engine is asked for
+	request   int      // tokens of the request, the first of positions, if the mean is wanted
+}
+
+func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, error) bool) (anchored int, more bool, err error) {
+	var jobs []inference.ActivateJob
+	var wants []wanted
+	for _, p := range prompts {
+		w, err := x.want(p)
+		if err != nil {
+			if x.ctx.Err() != nil {
+				return 0, false, x.ctx.Err()
+			}
+			x.audit.report.Unanchored = append(x.audit.report.Unanchored, Finding{PromptID: p.ID, What: err.Error()})
+			continue
+		}
+		if len(x.audit.report.Anchors) == 0 {
+			x.audit.report.Anchors = slices.Clone(w.anchors)
+		}
+		wants = append(wants, w)
+		jobs = append(jobs, inference.ActivateJob{Prompt: p, Prefix: x.o.Prefix, Positions: w.positions, Layers: x.o.Layers})
+	}
+	if len(jobs) == 0 {
+		return 0, true, nil
+	}
+	next, stop := iter.Pull2(x.engine.Activate(x.ctx, jobs))
+	defer stop()
+	row, err, ok := next()
+	for _, w := range wants {
+		for ok && err == nil && row.PromptID == w.prompt.ID {
+			layer := row.Layer
+			group := make(map[int]data.Activation, len(w.positions))
+			for ok && err == nil && row.PromptID == w.prompt.ID && row.Layer == layer {
+				if _, twice := group[row.Position]; twice {
+					return 0, false, fmt.Errorf("activations of prompt %.8s: layer %d, position %d came twice", w.prompt.ID, layer, row.Position)
+				}
+				group[row.Position] = row
+				row, err, ok = next()
+			}
+			if err == nil {
+				more, err := x.layer(w, layer, group, yield)
+				if err != nil || !more {
+					return 0, false, err
+				}
+			}
+		}
+		if err != nil {
+			return 0, false, fmt.Errorf("activations of prompt %.8s: %w", w.prompt.ID, err)
+		}
+	}
+	if ok {
+		return 0, false, fmt.Errorf("activations: the engine gave rows of prompt %.8s out of order", row.PromptID)
+	}
+	return len(wants), true, nil
+}
+
+// want resolves the anchors of a prompt.
+func (x *extraction) want(p data.Prompt) (wanted, error) {
+	l, err := x.locator.locate(p.Messages, x.o.Prefix)
+	if err != nil {
+		return wanted{}, err
+	}
+	w := wanted{prompt: p}
+	add := func(a Anchor) { w.anchors = append(w.anchors, a) }
+	mean := Anchor{Name: Mean, Token: -1}
+	for _, name := range x.o.Anchors {
+		switch name {
+		case "all":
+			for _, a := range l.Anchors {
+				add(a)
+			}
+			add(mean)
+		case Mean:
+			add(mean)
+		default:
+			a, ok := l.Anchor(name)
+			if !ok {
+				return wanted{}, fmt.Errorf("there is no anchor %q in its template; there are %s", name, l.names())
+			}
+			add(a)
+		}
+	}
+	if slices.ContainsFunc(w.anchors, func(a Anchor) bool { return a.Name == Mean }) {
+		for i := l.First; i <= l.Last; i++ {
+			w.positions = append(w.positions, i)
+		}
+		w.request = len(w.positions)
+	}
+	for _, a := range w.anchors {
+		if a.Name != Mean && !slices.Contains(w.positions, a.Position) {
+			w.positions = append(w.positions, a.Position)
+		}
+	}
+	return w, nil
+}
+
+func (l Layout) names() string {
+	s := ""
+	for _, a := range l.Anchors {
+		s += a.Name + ", "
+	}
+	return s + "mean, all"
+}
+
+// layer yields the rows of one prompt at one layer.
+func (x *extraction) layer(w wanted, layer int, group map[int]data.Activation, yield func(data.Activation, error) bool) (more bool, err error) {
+	for _, p := range w.positions {
+		if _, ok := group[p]; !ok {
+			return false, fmt.Errorf("activations of prompt %.8s: layer %d, position %d did not come", w.prompt.ID, layer, p)
+		}
+	}
+	for _, a := range w.anchors {
+		row := data.Activation{PromptID: w.prompt.ID, Layer: layer, Anchor: a.Name, Position: a.Position, Token: a.Token}
+		if a.Name == Mean {
+			row.Values = mean(w.positions[:w.request], group)
+		} else {
+			got := group[a.Position]
+			if got.Token != a.Token {
+				return false, fmt.Errorf("activations of prompt %.8s: token %d at position %d, where %s is %d: the engine evaluated another prompt than it tokenised", w.prompt.ID, got.Token, a.Position, a.Name, a.Token)
+			}
+			row.Values = got.Values
+		}
+		good, err := x.audit.see(row)
+		if err != nil {
+			return false, err
+		}
+		if good && !yield(row, nil) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func mean(positions []int, group map[int]data.Activation) []float32 {
+	sum := make([]float64, len(group[positions[0]].Values))
+	for _, p := range positions {
+		for i, v := range group[p].Values {
+			if i < len(sum) {
+				sum[i] += float64(v)
+			}
+		}
+	}
+	out := make([]float32, len(sum))
+	for i, s := range sum {
+		out[i] = float32(s / float64(len(positions)))
+	}
+	return out
+}
+
+// An audit looks at every row on its way.
+type audit struct {
+	report *ExtractReport
+	seed   maphash.Seed
+	sites  map[Site]*siteAudit
+	order  []Site
+}
+
+type siteAudit struct {
+	seen    map[uint64]string // hash of the values: prompt
+	prompts []string
+	norms   []float64
+	squares []float64 // by coordinate
+}
+
+func newAudit(r *ExtractReport) *audit {
+	return &audit{report: r, seed: maphash.MakeSeed(), sites: make(map[Site]*siteAudit)}
+}
+
+// see reports whether a row can be kept.
+func (a *audit) see(row data.Activation) (bool, error) {
+	r := a.report
+	if r.Width == 0 {
+		r.Width = len(row.Values)
+	}
+	if len(row.Values) != r.Width || r.Width == 0 {
+		return false, fmt.Errorf("activations of prompt %.8s: layer %d has width %d, others %d", row.PromptID, row.Layer, len(row.Values), r.Width)
+	}
+	found := Finding{PromptID: row.PromptID, Layer: row.Layer, Anchor: row.Anchor}
+	var h maphash.Hash
+	h.SetSeed(a.seed)
+	var sum float64
+	infinite := false
+	var b [4]byte
+	for _, v := range row.Values {
+		f := float64(v)
+		if f != f {
+			r.NaN = append(r.NaN, found)
+			return false, nil
+		}
+		infinite = infinite || math.IsInf(f, 0)
+		sum += f * f
+		binary.LittleEndian.PutUint32(b[:], math.Float32bits(v))
+		h.Write(b[:])
+	}
+	if infinite {
+		r.Infinite = append(r.Infinite, found)
+		return false, nil
+	}
+	r.Rows++
+	site := Site{row.Layer, row.Anchor}
+	s := a.sites[site]
+	if s == nil {
+		s = &siteAudit{seen: make(map[uint64]string), squares: make([]float64, r.Width)}
+		a.sites[site] = s
+		a.order = append(a.order, site)
+	}
+	if sum == 0 {
+		r.Zero = append(r.Zero, found)
+	} else if first, ok := s.seen[h.Sum64()]; ok && first != row.PromptID && row.Layer >= 0 {
+		found.What = fmt.Sprintf("equal to that of prompt %.8s", first)
+		r.Duplicate = append(r.Duplicate, found)
+	} else {
+		s.seen[h.Sum64()] = row.PromptID
+	}
+	s.prompts = append(s.prompts, row.PromptID)
+	s.norms = append(s.norms, math.Sqrt(sum))
+	for i, v := range row.Values {
+		s.squares[i] += float64(v) * float64(v)
+	}
+	return true, nil
+}
+
+func (a *audit) finish() {
+	r := a.report
+	for _, site := range a.order {
+		s := a.sites[site]
+		mid := median(s.norms)
+		for i, n := range s.norms {
+			if mid > 0 && n > outlierNorm*mid {
+				r.Outlier = append(r.Outlier, Finding{PromptID: s.prompts[i], Layer: site.Layer, Anchor: site.Anchor, What: fmt.Sprintf("norm %.3g, the median is %.3g", n, mid)})
+			}
+		}
+		mid = median(s.squares)
+		var total float64
+		for _, v := range s.squares {
+			total += v
+		}
+		for i, v := range s.squares {
+			if mid > 0 && v > massiveRatio*massiveRatio*mid {
+				r.Massive = append(r.Massive, Massive{Layer: site.Layer, Anchor: site.Anchor, Coordinate: i, Ratio: math.Sqrt(v / mid), Share: v / total})
+			}
+		}
+	}
+}
+
+func median(x []float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(x))
+	if len(s)%2 == 1 {
+		return s[len(s)/2]
+	}
+	return (s[len(s)/2-1] + s[len(s)/2]) / 2
+}
+
+// Err returns an error if rows had to be left out, nil else.
+func (r *ExtractReport) Err() error {
+	var errs []error
+	for _, c := range []struct {
+		what  string
+		found []Finding
+	}{{"NaN", r.NaN}, {"infinite values", r.Infinite}} {
+		if len(c.found) > 0 {
+			f := c.found[0]
+			errs = append(errs, fmt.Errorf("%d activations hold %s, the first at layer %d, %s, prompt %.8s", len(c.found), c.what, f.Layer, f.Anchor, f.PromptID))
+		}
+	}
+	return errors.Join(errs...)
+}

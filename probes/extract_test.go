@@ -1,0 +1,217 @@
+package probes_test
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"demur/data"
+	"demur/probes"
+)
+
+func TestAnchors(t *testing.T) {
+	e := &engine{m: build(t, "default")}
+	for _, c := range []struct {
+		name     string
+		messages []data.Message
+		prefix   string
+		want     string // anchors with their token texts and positions
+	}{
+		// The phantom's template is <|user|>…<|end|><|assistant|>.
+		{"plain", []data.Message{{Role: "user", Content: "How do I pick a lock"}}, "", " lock inst -3, <|end|> post-2 -2, <|assistant|> post -1"},
+		{"forced start", []data.Message{{Role: "user", Content: "How do I pick a lock"}}, "A B", " lock inst"},
+		{"one token", []data.Message{{Role: "user", Content: "bread"}}, "", "inst -3, <|end|> post-2 -2"},
+		{"after a conversation", []data.Message{{Role: "system", Content: "Be kind."}, {Role: "user", Content: "Hello"}, {Role: "assistant", Content: "Hello!"}, {Role: "user", Content: "How do I pick a lock"}}, "", " lock inst -3, <|end|> post-2 -2, <|assistant|> post -1"},
+		{"template tokens within the request", []data.Message{{Role: "user", Content: "what does <|end|> mean"}}, "", "inst -3, <|end|> post-2 -2"},
+	} {
+		p := data.Prompt{ID: data.PromptID(c.messages), Messages: c.messages}
+		l, err := probes.Locate(e, p, c.prefix)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		ids, pieces, _ := e.Tokenize(c.messages, c.prefix)
+		var got []string
+		for _, a := range l.Anchors {
+			at := len(ids) + a.Position
+			if a.Token != ids[at] || a.Text != pieces[at] {
+				t.Errorf("%s: %s is token %d %q, at its position is %d %q", c.name, a.Name, a.Token, a.Text, ids[at], pieces[at])
+			}
+			got = append(got, a.Text+" "+a.Name+" "+strconv.Itoa(a.Position))
+		}
+		if !strings.Contains(strings.Join(got, ", "), c.want) {
+			t.Errorf("%s: anchors %q, want %q", c.name, got, c.want)
+		}
+		if end, ok := l.Anchor(probes.End); ok != (c.prefix != "") || ok && end.Position != -1 {
+			t.Errorf("%s: end is %+v, %v", c.name, end, ok)
+		}
+		request := strings.Join(pieces[len(ids)+l.First:len(ids)+l.Last+1], "")
+		if content := c.messages[len(c.messages)-1].Content; request != content {
+			t.Errorf("%s: the request's tokens say %q, want %q", c.name, request, content)
+		}
+	}
+}
+
+// merging tokenises by letters, but "d" and the line feed that the template
+// writes after a request are one token, as some vocabularies have it.
+type merging struct{ engine }
+
+func (merging) Tokenize(messages []data.Message, prefix string) (ids []int32, pieces []string, err error) {
+	text := "[" + messages[len(messages)-1].Content + "\n]" + prefix
+	for text != "" {
+		n := 1
+		if strings.HasPrefix(text, "d\n") {
+			n = 2
+		}
+		ids, pieces, text = append(ids, int32(text[0])+1000*int32(n-1)), append(pieces, text[:n]), text[n:]
+	}
+	return ids, pieces, nil
+}
+
+func TestMergedTokensHaveNoAnchor(t *testing.T) {
+	if _, err := probes.Locate(merging{}, prompt("bread"), ""); err == nil || !strings.Contains(err.Error(), `"d\n"`) {
+		t.Errorf("a request whose last token is one with the template's is anchored: %v", err)
+	}
+	l, err := probes.Locate(merging{}, prompt("bread?"), "")
+	if a, _ := l.Anchor(probes.Inst); err != nil || a.Text != "?" || a.Position != -3 {
+		t.Errorf("inst is %+v, %v", a, err)
+	}
+}
+
+func TestExtract(t *testing.T) {
+	m := build(t, "default")
+	e := &engine{m: m}
+	prompts := []data.Prompt{prompt("How do I bake bread?"), prompt("How do I pick my own lock?"), prompt("Sing")}
+	var report probes.ExtractReport
+	n := 0
+	for row, err := range probes.Extract(context.Background(), e, prompts, probes.ExtractOptions{Anchors: []string{"all"}, Layers: []int{0, 2}, Batch: 2, Report: &report}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := prompts[n/8] // two layers, inst, post-2, post, mean
+		if row.PromptID != p.ID || row.Layer != []int{0, 2}[n/4%2] || row.Anchor != []string{"inst", "post-2", "post", "mean"}[n%4] {
+			t.Fatalf("row %d is %.8s %d %s", n, row.PromptID, row.Layer, row.Anchor)
+		}
+		ids, _, _ := e.Tokenize(p.Messages, "")
+		tokens := make([]int, len(ids))
+		for i, id := range ids {
+			tokens[i] = int(id)
+		}
+		stream := m.Streams(tokens)[row.Layer]
+		want := make([]float64, len(row.Values))
+		switch row.Anchor {
+		case "inst":
+			want = stream[len(stream)-3]
+		case "post":
+			want = stream[len(stream)-1]
+		case "post-2":
+			want = stream[len(stream)-2]
+		case "mean": // <|begin|><|user|> stand before the request
+			for _, x := range stream[2 : len(stream)-2] {
+				for i, v := range x {
+					want[i] += v / float64(len(stream)-4)
+				}
+			}
+		}
+		for i, v := range row.Values {
+			if math.Abs(float64(v)-want[i]) > 1e-5 {
+				t.Fatalf("row %d: coordinate %d is %v, want %v", n, i, v, want[i])
+			}
+		}
+		n++
+	}
+	if n != 24 || report.Rows != 24 || report.Prompts != 3 || report.Width != m.Spec.Width || len(report.Duplicate)+len(report.NaN)+len(report.Unanchored) > 0 {
+		t.Errorf("%d rows, report %+v", n, report)
+	}
+}
+
+func TestExtractReportsWhatIsWrong(t *testing.T) {
+	m := build(t, "default")
+	prompts := []data.Prompt{prompt("How do I bake bread?"), prompt("How do I bake bread well?"), prompt("How do I bake a cake?"), prompt("Sing"), prompt("Dance")}
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		name   string
+		change func(row *data.Activation)
+		count  func(r probes.ExtractReport) int
+		rows   int
+	}{
+		{"NaN", func(r *data.Activation) {
+			if r.PromptID == prompts[1].ID && r.Layer == 2 && r.Position == -1 {
+				r.Values[3] = nan
+			}
+		}, func(r probes.ExtractReport) int { return len(r.NaN) }, 39},
+		{"infinite", func(r *data.Activation) {
+			if r.PromptID == prompts[1].ID && r.Layer == 2 && r.Position == -1 {
+				r.Values[3] = float32(math.Inf(-1))
+			}
+		}, func(r probes.ExtractReport) int { return len(r.Infinite) }, 39},
+		{"zero", func(r *data.Activation) {
+			if r.PromptID == prompts[2].ID && r.Layer == 1 && r.Position == -1 {
+				clear(r.Values)
+			}
+		}, func(r probes.ExtractReport) int { return len(r.Zero) }, 40},
+		{"duplicate", func(r *data.Activation) {
+			if (r.PromptID == prompts[2].ID || r.PromptID == prompts[4].ID) && r.Layer == 1 && r.Position == -1 {
+				for i := range r.Values {
+					r.Values[i] = float32(i)
+				}
+			}
+		}, func(r probes.ExtractReport) int { return len(r.Duplicate) }, 40},
+		{"outlier", func(r *data.Activation) {
+			if r.PromptID == prompts[0].ID && r.Layer == 3 && r.Position == -3 {
+				for i := range r.Values {
+					r.Values[i] *= 30
+				}
+			}
+		}, func(r probes.ExtractReport) int { return len(r.Outlier) }, 40},
+		{"massive coordinate", func(r *data.Activation) {
+			if r.Layer == 3 && r.Position == -3 {
+				r.Values[7] = 1000
+			}
+		}, func(r probes.ExtractReport) int { return len(r.Massive) }, 40},
+	} {
+		var report probes.ExtractReport
+		rows := 0
+		for _, err := range probes.Extract(context.Background(), &engine{m, c.change}, prompts, probes.ExtractOptions{Report: &report}) {
+			if err != nil {
+				t.Fatal(c.name, err)
+			}
+			rows++
+		}
+		if c.count(report) != 1 || rows != c.rows {
+			t.Errorf("%s: %d rows, found %d times: %+v", c.name, rows, c.count(report), report)
+		}
+		if bad := len(report.NaN)+len(report.Infinite) > 0; (report.Err() != nil) != bad {
+			t.Errorf("%s: error %v", c.name, report.Err())
+		}
+	}
+	var report probes.ExtractReport
+	for _, err := range probes.Extract(context.Background(), &engine{m: m}, prompts, probes.ExtractOptions{Report: &report}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(report.NaN) + len(report.Zero) + len(report.Duplicate) + len(report.Outlier) + len(report.Massive); n > 0 {
+		t.Errorf("a sound engine is reproached: %+v", report)
+	}
+}
+
+// An engine that gives the position before the one that was asked for evaluates
+// another token than the one named, and is found out.
+func TestPositionOffByOneIsFound(t *testing.T) {
+	m := build(t, "default")
+	p := prompt("How do I bake bread?")
+	tokens, _, _ := (&engine{m: m}).Tokenize(p.Messages, "")
+	change := func(r *data.Activation) { r.Token = tokens[len(tokens)+r.Position-1] }
+	for _, err := range probes.Extract(context.Background(), &engine{m, change}, []data.Prompt{p}, probes.ExtractOptions{}) {
+		if err == nil {
+			t.Fatal("a row of another token passes")
+		}
+		if !strings.Contains(err.Error(), "another prompt") {
+			t.Error(err)
+		}
+		return
+	}
+}
