@@ -362,8 +362,10 @@ func simUnit(i int) Unit {
 	id := fmt.Sprint("r", i)
 	u := Unit{ID: fmt.Sprint("u", i), Prompts: []Prompt{{ID: "p" + id, RequestID: id, Variant: Base, Phase: Respond}}}
 	for seed := range uint32(3) {
-		u.Trials = append(u.Trials, Trial{ID: fmt.Sprint(id, "-", seed), RequestID: id, Variant: Base, Seed: seed,
-			Text: strings.Repeat("Knead. ", 3+i), PlanID: "p"})
+		u.Trials = append(u.Trials, Trial{
+			ID: fmt.Sprint(id, "-", seed), RequestID: id, Variant: Base, Seed: seed,
+			Text: strings.Repeat("Knead. ", 3+i), PlanID: "p",
+		})
 	}
 	u.Predictions = []Prediction{{ID: "q" + id, RequestID: id, Variant: Base, Reading: Exact, Outcome: WillComply}}
 	u.Attempts = []Attempt{{ID: u.ID, Unit: u.ID}}

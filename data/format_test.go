@@ -47,8 +47,7 @@ func TestFormatDescribesEveryColumn(t *testing.T) {
 
 func columns(t reflect.Type) []column {
 	var all []column
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		tag := strings.Split(f.Tag.Get("parquet"), ",")
 		c := column{name: tag[0], kind: kind(f.Type)}
 		for _, option := range tag[1:] {

@@ -44,8 +44,10 @@ type ImportOptions struct {
 // ImportFields lists what a column of an imported file can fill. All are
 // optional, but a file needs predicted, label or response.
 func ImportFields() []string {
-	return []string{"request_id", "variant", "text", "topic", "harm", "model", "temperature", "seed", "predicted", "confidence",
-		"harm_rating", "p_refuse", "label", "response", "error", "count"}
+	return []string{
+		"request_id", "variant", "text", "topic", "harm", "model", "temperature", "seed", "predicted", "confidence",
+		"harm_rating", "p_refuse", "label", "response", "error", "count",
+	}
 }
 
 func importColumns() map[string][]string {

@@ -65,9 +65,11 @@ func TestMemoryStaysFlat(t *testing.T) {
 			for i := range trials / unit {
 				u := data.Unit{ID: fmt.Sprint("u", i)}
 				for seed := range uint32(unit) {
-					u.Trials = append(u.Trials, data.Trial{ID: data.Digest([]int{i, int(seed)}), PromptID: data.Digest(i), RequestID: fmt.Sprintf("r%06d", i),
+					u.Trials = append(u.Trials, data.Trial{
+						ID: data.Digest([]int{i, int(seed)}), PromptID: data.Digest(i), RequestID: fmt.Sprintf("r%06d", i),
 						Variant: data.Base, Temperature: float64(seed%4) / 4, Seed: seed, MaxTokens: 128, Tokens: 128, StopReason: data.StopLength, PlanID: "plan-1",
-						Text: text + strconv.Itoa(int(seed)*i)})
+						Text: text + strconv.Itoa(int(seed)*i),
+					})
 				}
 				must(t, r.Commit(u))
 			}

@@ -130,7 +130,8 @@ func clearEmpty(v reflect.Value) {
 	if v.Kind() != reflect.Struct {
 		return
 	}
-	for i := range v.NumField() {
+	fields := v.NumField() // Fields would describe each field anew
+	for i := range fields {
 		f := v.Field(i)
 		if k := f.Kind(); (k == reflect.Slice || k == reflect.Map) && f.Len() == 0 && !f.IsNil() && f.CanSet() {
 			f.SetZero()

@@ -25,27 +25,38 @@ type preset struct {
 func presets() []preset {
 	return []preset{
 		{name: "jailbreakbench", has: []string{"goal", "target", "behavior", "category"}, columns: map[string][]string{
-			"request_id": {"index", ""}, "text": {"goal"}, "topic": {"category"}, "source": {"source"}}},
+			"request_id": {"index", ""}, "text": {"goal"}, "topic": {"category"}, "source": {"source"},
+		}},
 		{name: "advbench", has: []string{"goal", "target"}, columns: map[string][]string{
-			"text": {"goal"}}},
+			"text": {"goal"},
+		}},
 		{name: "harmbench", has: []string{"behavior", "behaviorid", "contextstring"}, columns: map[string][]string{
-			"request_id": {"behaviorid"}, "text": {"behavior"}, "context": {"contextstring"}, "topic": {"semanticcategory", "category"}}},
+			"request_id": {"behaviorid"}, "text": {"behavior"}, "context": {"contextstring"}, "topic": {"semanticcategory", "category"},
+		}},
 		{name: "xstest", has: []string{"id", "prompt", "type", "focus"}, columns: map[string][]string{
-			"request_id": {"id"}, "text": {"prompt"}, "topic": {"type"}}},
+			"request_id": {"id"}, "text": {"prompt"}, "topic": {"type"},
+		}},
 		{name: "coconot", has: []string{"id", "category", "subcategory", "prompt"}, columns: map[string][]string{
-			"request_id": {"id"}, "text": {"prompt"}, "topic": {"category"}}},
+			"request_id": {"id"}, "text": {"prompt"}, "topic": {"category"},
+		}},
 		{name: "strongreject", has: []string{"forbiddenprompt", "category"}, columns: map[string][]string{
-			"text": {"forbiddenprompt"}, "topic": {"category"}, "source": {"source"}}},
+			"text": {"forbiddenprompt"}, "topic": {"category"}, "source": {"source"},
+		}},
 		{name: "sorry-bench", has: []string{"questionid", "category", "turns"}, columns: map[string][]string{
-			"request_id": {"questionid"}, "text": {"turns"}, "topic": {"category"}, "variant": {"promptstyle"}}},
+			"request_id": {"questionid"}, "text": {"turns"}, "topic": {"category"}, "variant": {"promptstyle"},
+		}},
 		{name: "do-not-answer", has: []string{"question", "riskarea", "typesofharm"}, columns: map[string][]string{
-			"request_id": {"id"}, "text": {"question"}, "topic": {"riskarea"}}},
+			"request_id": {"id"}, "text": {"question"}, "topic": {"riskarea"},
+		}},
 		{name: "health-orsc", has: []string{"question", "originalquestion", "classification"}, columns: map[string][]string{
-			"request_id": {"id"}, "text": {"question"}, "topic": {"classification"}}},
+			"request_id": {"id"}, "text": {"question"}, "topic": {"classification"},
+		}},
 		{name: "beavertails", has: []string{"prompt", "category", "issafe"}, columns: map[string][]string{
-			"text": {"prompt"}, "topic": {"category"}}},
+			"text": {"prompt"}, "topic": {"category"},
+		}},
 		{name: "or-bench", has: []string{"prompt", "category"}, only: true, columns: map[string][]string{
-			"text": {"prompt"}, "topic": {"category"}}},
+			"text": {"prompt"}, "topic": {"category"},
+		}},
 	}
 }
 
@@ -83,8 +94,10 @@ func answerColumns() []string {
 // isHarmLabel reports whether a column looks like a label of harm that is no
 // level from 1 to 5.
 func isHarmLabel(name string) bool {
-	return slices.Contains([]string{"label", "labels", "issafe", "safe", "unsafe", "safety", "harmful", "isharmful", "harmfulness", "severity",
-		"toxic", "toxicity", "risklevel", "harm", "harmlevel", "jailbroken"}, plainName(name))
+	return slices.Contains([]string{
+		"label", "labels", "issafe", "safe", "unsafe", "safety", "harmful", "isharmful", "harmfulness", "severity",
+		"toxic", "toxicity", "risklevel", "harm", "harmlevel", "jailbroken",
+	}, plainName(name))
 }
 
 // plainName is a column's name as names are compared.
@@ -118,9 +131,7 @@ func mapColumns(columns []string, o Options) (mapping, error) {
 	}
 	if p != nil {
 		m.preset = p.name
-		for field, names := range p.columns {
-			known[field] = names
-		}
+		maps.Copy(known, p.columns)
 		if _, ok := p.columns["messages"]; !ok {
 			delete(known, "messages")
 		}

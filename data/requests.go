@@ -503,8 +503,10 @@ func readTurns(v any) ([]Message, string) {
 		if role == nil && content == nil {
 			role, content = m["from"], m["value"]
 		}
-		name, ok := map[string]string{"system": "system", "developer": "system", "user": "user", "human": "user",
-			"assistant": "assistant", "model": "assistant", "gpt": "assistant", "bot": "assistant"}[strings.ToLower(cell(role))]
+		name, ok := map[string]string{
+			"system": "system", "developer": "system", "user": "user", "human": "user",
+			"assistant": "assistant", "model": "assistant", "gpt": "assistant", "bot": "assistant",
+		}[strings.ToLower(cell(role))]
 		if !ok {
 			return nil, fmt.Sprintf("message %d has the role %q, which is none of system, user and assistant", i+1, clip(cell(role)))
 		}

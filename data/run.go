@@ -256,8 +256,8 @@ func resume(d disk, dir string, want *Manifest, segmentLimit int64) (_ *Run, err
 			err = fmt.Errorf("opening run %s: %w", dir, err)
 		}
 	}()
-	m, err := readManifest(d) // before the lock, which would leave a file in a directory that is no run
-	if err != nil {
+	// Before the lock, whose file would stand in a directory that is no run.
+	if _, err := readManifest(d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	r, err := start(d, dir)
@@ -269,7 +269,8 @@ func resume(d disk, dir string, want *Manifest, segmentLimit int64) (_ *Run, err
 			err = errors.Join(err, r.Close())
 		}
 	}()
-	if m, err = readManifest(d); err != nil {
+	m, err := readManifest(d)
+	if err != nil {
 		return nil, err
 	}
 	r.manifest = m

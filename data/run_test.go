@@ -36,8 +36,10 @@ func requests(n int) []data.Request {
 		// Ids whose order as text is not their order in the set.
 		id := fmt.Sprintf("r%d", n-i)
 		for _, v := range []string{data.Base, data.P1} {
-			rows = append(rows, data.Request{ID: id, Variant: v, Text: "How do I pick my own lock? " + id + v,
-				Topic: "locks", Harm: 1 + i%5, Attributes: map[string]string{"a": "1", "b": id, "c": "", "d": v}})
+			rows = append(rows, data.Request{
+				ID: id, Variant: v, Text: "How do I pick my own lock? " + id + v,
+				Topic: "locks", Harm: 1 + i%5, Attributes: map[string]string{"a": "1", "b": id, "c": "", "d": v},
+			})
 		}
 	}
 	return rows
@@ -51,13 +53,17 @@ func unit(requestID string, attempt int) data.Unit {
 		p := data.Prompt{ID: data.PromptID(messages), RequestID: requestID, Variant: v, Phase: data.Respond, Messages: messages, Tokens: 9}
 		u.Prompts = append(u.Prompts, p)
 		half := 0.5
-		u.Predictions = append(u.Predictions, data.Prediction{ID: "p" + requestID + v, PromptID: p.ID, RequestID: requestID, Variant: v,
-			Reading: data.Exact, Outcome: data.WillComply, PRefuse: &half, PlanID: "plan-1"})
+		u.Predictions = append(u.Predictions, data.Prediction{
+			ID: "p" + requestID + v, PromptID: p.ID, RequestID: requestID, Variant: v,
+			Reading: data.Exact, Outcome: data.WillComply, PRefuse: &half, PlanID: "plan-1",
+		})
 		for _, temperature := range []float64{0, 0.7} {
 			for seed := uint32(42); seed < 44; seed++ {
-				u.Trials = append(u.Trials, data.Trial{ID: data.Digest([]any{p.ID, temperature, seed}), PromptID: p.ID, RequestID: requestID,
+				u.Trials = append(u.Trials, data.Trial{
+					ID: data.Digest([]any{p.ID, temperature, seed}), PromptID: p.ID, RequestID: requestID,
 					Variant: v, Temperature: temperature, Seed: seed, TopP: 1, MaxTokens: 16,
-					Text: fmt.Sprintf("With a tension wrench,\r\n\x00\"%s\" \u2028 é 🔒 %v %d", requestID, temperature, seed), Tokens: 12, StopReason: data.StopEnd, PlanID: "plan-1"})
+					Text: fmt.Sprintf("With a tension wrench,\r\n\x00\"%s\" \u2028 é 🔒 %v %d", requestID, temperature, seed), Tokens: 12, StopReason: data.StopEnd, PlanID: "plan-1",
+				})
 			}
 		}
 	}
@@ -462,5 +468,57 @@ func TestWriteTable(t *testing.T) {
 			t.Error("estimates were read as trials")
 		}
 		break
+	}
+}
+
+func TestNotesOfOtherParts(t *testing.T) {
+	dir := t.TempDir()
+	r, err := data.Create(dir, manifest(), requests(1))
+	must(t, err)
+	must(t, r.SetExtra("check", map[string]int{"identical": 3}))
+	must(t, r.SetExtra("note", "<b>&"))
+	must(t, r.SetExtra("check", map[string]int{"identical": 4}))
+	must(t, r.Close())
+	open, err := data.OpenRun(dir)
+	must(t, err)
+	defer open.Close()
+	extra := open.Manifest().Extra
+	var check map[string]int
+	must(t, json.Unmarshal(extra["check"], &check))
+	if len(extra) != 2 || check["identical"] != 4 {
+		t.Errorf("extra %s", extra)
+	}
+	if err := open.SetExtra("x", 1); err == nil {
+		t.Error("a run that is open for reading was written to")
+	}
+	if err := open.LogAttempts([]data.Attempt{{ID: "x"}}); err == nil {
+		t.Error("a run that is open for reading takes attempts")
+	}
+	if err := open.Compact(); err == nil {
+		t.Error("a run that is open for reading was compacted")
+	}
+}
+
+// A request set larger than a frame of the journal is cut into several.
+func TestLargeRequestSets(t *testing.T) {
+	var set []data.Request
+	for i := range 90 {
+		set = append(set, data.Request{ID: fmt.Sprint(i), Variant: data.Base, Text: strings.Repeat("x", 1<<20-i)})
+	}
+	dir := t.TempDir()
+	r, err := data.Create(dir, manifest(), set)
+	must(t, err)
+	must(t, r.Compact())
+	must(t, r.Close())
+	i := 0
+	for q, err := range data.ReadTable[data.Request](dir, data.Requests) {
+		must(t, err)
+		if q.ID != set[i].ID || q.Text != set[i].Text {
+			t.Fatalf("request %d is %s", i, q.ID)
+		}
+		i++
+	}
+	if i != len(set) {
+		t.Errorf("%d requests, want %d", i, len(set))
 	}
 }

@@ -249,8 +249,8 @@ func sizeOf(v reflect.Value) (int, error) {
 		}
 		return n, nil
 	case reflect.Struct:
-		n := 0
-		for i := range v.NumField() {
+		n, fields := 0, v.NumField() // Fields would describe each field anew
+		for i := range fields {
 			m, err := sizeOf(v.Field(i))
 			if err != nil {
 				return 0, err
