@@ -40,6 +40,7 @@ var (
 // choose makes the decisions of one row. Continuations of one temperature share
 // one distribution.
 func (r *row) choose() {
+	greedy := argmax(r.logits)
 	var dists []struct {
 		temperature float64
 		d           *dist
@@ -50,20 +51,19 @@ func (r *row) choose() {
 				return x.d
 			}
 		}
-		d := newDist(r.logits, temperature)
+		d := newDist(r.logits, r.logits[greedy], temperature)
 		dists = append(dists, struct {
 			temperature float64
 			d           *dist
 		}{temperature, d})
 		return d
 	}
-	if top := float64(maximum(r.logits)); math.IsNaN(top) || math.IsInf(top, 0) {
+	if top := float64(r.logits[greedy]); math.IsNaN(top) || math.IsInf(top, 0) {
 		for _, c := range r.members {
 			c.err = errNotFinite
 		}
 		return
 	}
-	greedy, greedyKnown := llama.Token(0), false
 	for _, c := range r.members {
 		if c.at < len(c.forced) {
 			c.next = c.forced[c.at]
@@ -75,13 +75,9 @@ func (r *row) choose() {
 		s := *c.sampling
 		switch {
 		case c.grammar:
-			r.chooseBound(c, at(s.Temperature))
+			r.chooseBound(c, greedy, at)
 		case s.Temperature == 0:
-			if !greedyKnown {
-				greedy, greedyKnown = llama.Token(argmax(r.logits)), true
-			}
-			// The distribution at temperature 0 is certain: log 1.
-			c.next = greedy
+			c.next = llama.Token(greedy) // certain: its log probability is 0
 		case s.TopK > 0 || s.TopP > 0 && s.TopP < 1 || s.MinP > 0:
 			t, lp, ok := choose(truncate(at(s.Temperature).candidates(false), s), c.key.at(len(c.out), 0))
 			if !ok {
@@ -105,16 +101,16 @@ const enough = 1e-3
 
 // chooseBound draws among the tokens that the grammar allows. At first it looks
 // only at the tokens that have a probability to speak of.
-func (r *row) chooseBound(c *continuation, d *dist) {
+func (r *row) chooseBound(c *continuation, greedy int32, at func(float64) *dist) {
 	s := *c.sampling
 	if s.Temperature == 0 {
 		// The likeliest token alone is usually allowed.
-		t := argmax(r.logits)
-		if ok := r.grammar.allowed([]candidate{{token: t, logit: r.logits[t]}}); len(ok) == 1 {
-			c.next = llama.Token(t)
+		if ok := r.grammar.allowed([]candidate{{token: greedy, logit: r.logits[greedy]}}); len(ok) == 1 {
+			c.next = llama.Token(greedy)
 			return
 		}
 	}
+	d := at(s.Temperature)
 	for _, all := range []bool{false, true} {
 		cs := d.candidates(all)
 		z := 0.0

@@ -70,24 +70,18 @@ type dist struct {
 // draw looks through one block and not through the vocabulary.
 const block = 512
 
-// newDist sums the row. Temperature 0 stands for the distribution at
+// newDist sums the row, whose greatest logit is top. Temperature 0 stands for the distribution at
 // temperature 1 of which only log-probabilities are wanted.
-func newDist(logits []float32, temperature float64) *dist {
+func newDist(logits []float32, top float32, temperature float64) *dist {
 	if temperature == 0 {
 		temperature = 1
 	}
-	d := &dist{logits: logits, top: float64(maximum(logits)), inv: 1 / temperature}
+	d := &dist{logits: logits, top: float64(top), inv: 1 / temperature}
 	d.sums = make([]float64, (len(logits)+block-1)/block)
 	low := d.lowest()
 	for b := range d.sums {
-		s := 0.0
-		for _, l := range logits[b*block : min((b+1)*block, len(logits))] {
-			if l >= low {
-				s += exp(float64((float64(l) - d.top) * d.inv))
-			}
-		}
-		d.sums[b] = s
-		d.z += s
+		d.sums[b] = sumExp(logits[b*block:min((b+1)*block, len(logits))], d.top, d.inv, low)
+		d.z += d.sums[b]
 	}
 	return d
 }
@@ -230,19 +224,4 @@ func truncate(cs []candidate, s data.Sampling) []candidate {
 	}
 	slices.SortFunc(cs, func(a, b candidate) int { return cmp.Compare(a.token, b.token) })
 	return cs
-}
-
-// maximum returns the greatest element. Four running maxima let the processor
-// overlap the comparisons.
-func maximum(x []float32) float32 {
-	a, b, c, d := x[0], x[0], x[0], x[0]
-	i := 0
-	for ; i+4 <= len(x); i += 4 {
-		y := x[i : i+4 : i+4]
-		a, b, c, d = max(a, y[0]), max(b, y[1]), max(c, y[2]), max(d, y[3])
-	}
-	for ; i < len(x); i++ {
-		a = max(a, x[i])
-	}
-	return max(a, b, c, d)
 }

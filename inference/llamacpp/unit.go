@@ -501,7 +501,6 @@ func (u *unit) decodeRows() error {
 			return err
 		}
 		r.pos++
-		e.counters.TokensSampled += int64(len(r.members))
 	}
 	if err := e.decode(a); err != nil {
 		return err
@@ -534,6 +533,7 @@ func (u *unit) advance(rows []*row) error {
 	for _, r := range rows {
 		r.logits = nil
 		tokens += len(r.members)
+		e.counters.TokensSampled += int64(len(r.members))
 		if err := u.split(r); err != nil {
 			return err
 		}
