@@ -24,7 +24,8 @@ const (
 	FaultKill        = "kill"        // … SIGKILL, as an out-of-memory killer sends
 	FaultHang        = "hang"        // blocks for ever, cancelled or not
 	FaultSpin        = "spin"        // computes for ever, cancelled or not
-	FaultSlow        = "slow"        // waits a second before the job, says nothing meanwhile
+	FaultSlow        = "slow"        // waits two seconds before the job, says nothing meanwhile
+	FaultBusy        = "busy"        // … computes for two seconds
 	FaultFlood       = "flood"       // writes 8 MiB to standard error, then goes on
 	FaultStdout      = "stdout"      // prints to standard output, as a C library may
 	FaultShort       = "short"       // leaves the job out
@@ -132,6 +133,10 @@ func strike(f Fault) error {
 			if spin == 1 { // never in practice; keeps the loop from being empty
 				return nil
 			}
+		}
+	case FaultBusy:
+		for end, spin := time.Now().Add(2*time.Second), uint64(0); time.Now().Before(end); {
+			spin = mix(spin, 1)
 		}
 	case FaultFlood:
 		line := strings.Repeat("scripted engine: a line of noise \x1b[31m\a\n", 1024)

@@ -159,7 +159,7 @@ func (e *Scripted) answer(ctx context.Context, job inference.Job) (a inference.A
 		case FaultShort:
 			keep = false
 		case FaultSlow:
-			if err := sleep(ctx, time.Second); err != nil {
+			if err := sleep(ctx, 2*time.Second); err != nil {
 				return a, false, err
 			}
 		}

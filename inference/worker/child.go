@@ -267,6 +267,30 @@ func (c *child) next(ctx context.Context, limit time.Duration) (message, error) 
 	}
 }
 
+// patience is how many times the limit a silent child is given while it computes.
+const patience = 4
+
+// nextOfUnit is next for a child at work. Silence is not enough to call it hung:
+// a long prompt of a large model on a small machine takes many minutes without a
+// token. So a child that uses the processor is given patience times the limit,
+// one that does not is not.
+func (c *child) nextOfUnit(ctx context.Context, limit time.Duration) (message, error) {
+	for n := 1; ; n++ {
+		m, err := c.next(ctx, limit)
+		if err != errSilent || n == patience {
+			return m, err
+		}
+		window := min(limit/4, 5*time.Second)
+		before, known := cpuTime(c.cmd.Process.Pid)
+		if m, err = c.next(ctx, window); err != errSilent {
+			return m, err
+		}
+		if used, _ := cpuTime(c.cmd.Process.Pid); !known || used-before < window/100 {
+			return m, errSilent
+		}
+	}
+}
+
 // open sends the spec and waits for the engine.
 func (c *child) open(ctx context.Context, spec []byte, limit time.Duration) (message, error) {
 	c.sendMessage(message{Kind: kindOpen, Version: protocolVersion, Spec: spec})

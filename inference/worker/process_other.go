@@ -5,6 +5,7 @@ package worker
 import (
 	"os"
 	"os/exec"
+	"time"
 )
 
 // takeStreams returns the process's input and output. What Go code prints to
@@ -25,3 +26,6 @@ func killGroup(cmd *exec.Cmd) { cmd.Process.Kill() }
 func ending(state *os.ProcessState) string { return state.String() }
 
 func executable() (string, error) { return os.Executable() }
+
+// cpuTime is not known here.
+func cpuTime(int) (used time.Duration, known bool) { return 0, false }

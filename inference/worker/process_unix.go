@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 )
 
 func dup2(from, to int) error { return syscall.Dup2(from, to) }
@@ -19,3 +20,6 @@ func attributes(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid:
 func settle() { noCore() }
 
 func executable() (string, error) { return os.Executable() }
+
+// cpuTime is not known here.
+func cpuTime(int) (used time.Duration, known bool) { return 0, false }

@@ -53,8 +53,9 @@ type Options struct {
 	Name string
 	// Silence is how long a child may work on a unit without a sign of life before
 	// it is taken for hung and killed: five minutes if 0. It is never less than 50
-	// times the median time between its signs so far, and doubles with each further
-	// try at a unit, so that a slow machine is not taken for a hang.
+	// times the median time between its signs so far, doubles with each further try
+	// at a unit, and is four times as long for a child that uses the processor (seen
+	// on Linux only), so that a slow machine is not taken for a hang.
 	Silence time.Duration
 	// Opening is how long the engine may take to open without a sign of life: an
 	// hour if 0.
@@ -375,22 +376,24 @@ func (e *Engine) try(ctx context.Context, jobs []inference.Job, try int) ([]infe
 	}
 	e.child.send(frames...)
 	e.gaps.start()
+	heard := start
 	for n := 0; ; {
 		limit := max(e.opts.Silence, 50*e.gaps.median()) << min(try, 8)
-		m, err := e.child.next(ctx, limit)
+		m, err := e.child.nextOfUnit(ctx, limit)
 		switch {
 		case err == errEnded:
 			how := e.child.obituary()
 			e.drop()
 			return fail(data.ErrCrash, "the engine process died: %s", how)
 		case err == errSilent:
-			how := e.child.lastWords(fmt.Sprintf("the engine process gave no sign of life for %v and was killed", limit))
+			how := e.child.lastWords(fmt.Sprintf("the engine process gave no sign of life for %v and was killed", time.Since(heard).Round(time.Millisecond)))
 			e.drop()
 			return fail(data.ErrCrash, "%s", how)
 		case err != nil:
 			e.cancel()
 			return nil, nil, ctx.Err()
 		}
+		heard = time.Now()
 		switch {
 		case m.Kind == kindProgress:
 			e.gaps.sign()

@@ -267,6 +267,29 @@ func TestHangIsKilled(t *testing.T) {
 	}
 }
 
+// A child that computes is given more time than one that does nothing: here the
+// job takes five times Silence without a sign, the engine spinning or asleep.
+func TestComputingIsNotHung(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processor time of the child is not known here")
+	}
+	for _, kind := range []string{enginetest.FaultBusy, enginetest.FaultSlow} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, enginetest.Script{Faults: []enginetest.Fault{{Kind: kind, Contains: "plane", Times: 1}}},
+				worker.Options{Silence: 400 * time.Millisecond})
+			got, err := collect(t.Context(), e, []inference.Job{job("fold a plane")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			killed := len(got[0].Attempts) > 0
+			if want := kind == enginetest.FaultSlow; killed != want {
+				t.Errorf("killed %v, want %v: %+v", killed, want, got[0].Attempts)
+			}
+		})
+	}
+}
+
 // Slow is not hung: a unit of many times Silence goes on while tokens come.
 func TestSlowIsNotHung(t *testing.T) {
 	t.Parallel()
