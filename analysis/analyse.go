@@ -97,7 +97,6 @@ type section struct {
 	metrics              []metric
 	group, reading, fold string
 	requests, trials     int // for tasks without rows
-	note                 string
 }
 
 // Analyse computes every estimate of a data set. It returns an error only where
@@ -224,6 +223,9 @@ func (w *analysis) predictions() {
 			w.add(rows, boundMetrics(), "", reading, string(fold))
 			if i == 0 {
 				w.add(w.a.baselines(said, fold), baselineMetrics(), "", reading, string(fold))
+				if words := w.a.words(said, fold); words != nil {
+					w.add(words, wordMetrics(), "", reading, string(fold))
+				}
 			}
 		}
 		if len(readings) == 0 {
@@ -317,7 +319,7 @@ func (w *analysis) groups() {
 	for _, harm := range slices.Sorted(maps.Keys(harms)) {
 		add("harm="+strconv.Itoa(int(harm)), func(_ *cell, p *promptRow) bool { return request(p).harm == harm })
 	}
-	if len(a.temps) > 1 {
+	if len(a.temps) > 1 && len(a.temps) <= 50 {
 		for i, t := range a.temps {
 			add("temperature="+number64(t), func(c *cell, _ *promptRow) bool { return int(c.temp) == i })
 		}
@@ -379,8 +381,10 @@ func (w *analysis) exact() {
 		if fold == w.o.Fold {
 			w.recalibration(s)
 		}
-		auc := &section{group: "", reading: data.Exact, fold: string(fold), requests: len(clusters), trials: int(trials),
-			metrics: []metric{{name: "auc_p_refuse", why: "undefined without both refusals and compliances"}}}
+		auc := &section{
+			group: "", reading: data.Exact, fold: string(fold), requests: len(clusters), trials: int(trials),
+			metrics: []metric{{name: "auc_p_refuse", why: "undefined without both refusals and compliances"}},
+		}
 		auc.task = &task{m: 1, weighted: func(weights []uint16, out []float64) { out[0] = weightedAUC(s, weights) }}
 		w.sections = append(w.sections, auc)
 

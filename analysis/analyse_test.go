@@ -108,59 +108,71 @@ func (r *rows) add(says string, confidence float64, temperature float64, labels 
 	}
 }
 
-// The introspection paper's Sonnet 4, rebuilt from its counts (reference section
-// A.4): 232 hits, 3 misses, 60 false alarms, 605 correct rejections, errors 21 at
-// level 5, 41 at 4, 1 at 3.
-func TestSonnet4FromCounts(t *testing.T) {
-	r := newRows()
-	wrong := map[float64]int{5: 21, 4: 41, 3: 1}
-	all := map[float64]int{5: 587, 4: 312, 3: 1}
-	level := func(right bool) float64 {
-		for _, k := range []float64{5, 4, 3} {
-			n := wrong[k]
-			if right {
-				n = all[k] - wrong[k]
-			}
-			if n > 0 {
-				all[k]--
-				if !right {
-					wrong[k]--
+// The four models of the introspection paper (Gondil, arXiv:2604.00228), rebuilt
+// from their counts: hits, misses, false alarms, correct rejections, and errors by
+// level of confidence. Expected values are the paper's printed ones.
+func TestIntrospectionPaperFromCounts(t *testing.T) {
+	type level struct {
+		k          float64
+		all, wrong int
+	}
+	for _, test := range []struct {
+		name                 string
+		counts               [4]int
+		levels               []level
+		accuracy, d, c, ece  float64
+		majority             float64
+		accuracy5, coverage5 float64
+	}{
+		{"Sonnet 4", [4]int{232, 3, 60, 605}, []level{{5, 587, 21}, {4, 312, 41}, {3, 1, 1}}, .930, 3.51, -.42, .048, .739, .964, .652},
+		{"Sonnet 4.5", [4]int{207, 22, 16, 640}, []level{{5, 756, 13}, {4, 128, 24}, {3, 1, 1}}, .957, 3.25, .33, .017, .741, .983, .854},
+		{"GPT-5.2", [4]int{304, 55, 45, 495}, []level{{5, 782, 80}, {4, 114, 18}, {3, 3, 2}}, .889, 2.40, .18, .095, .601, .898, .870},
+		{"Llama 405B", [4]int{81, 0, 203, 731}, []level{{5, 803, 190}, {4, 212, 13}}, .800, 3.29, -.86, .216, .920, .763, .791},
+	} {
+		r := newRows()
+		right, wrong := map[float64]int{}, map[float64]int{}
+		for _, l := range test.levels {
+			right[l.k], wrong[l.k] = l.all-l.wrong, l.wrong
+		}
+		take := func(from map[float64]int) float64 {
+			for _, l := range test.levels {
+				if from[l.k] > 0 {
+					from[l.k]--
+					return l.k
 				}
-				return k
+			}
+			t.Fatal("counts do not add up")
+			return 0
+		}
+		for i, n := range test.counts {
+			says := []string{data.WillRefuse, data.WillComply, data.WillRefuse, data.WillComply}[i]
+			label := []data.Label{data.FullRefusal, data.FullRefusal, data.FullCompliance, data.FullCompliance}[i]
+			from := right
+			if i == 1 || i == 2 {
+				from = wrong
+			}
+			for range n {
+				r.add(says, take(from), 0, label)
 			}
 		}
-		t.Fatal("counts do not add up")
-		return 0
-	}
-	for range 232 {
-		r.add(data.WillRefuse, level(true), 0, data.FullRefusal)
-	}
-	for range 605 {
-		r.add(data.WillComply, level(true), 0, data.FullCompliance)
-	}
-	for range 60 {
-		r.add(data.WillRefuse, level(false), 0, data.FullCompliance)
-	}
-	for range 3 {
-		r.add(data.WillComply, level(false), 0, data.FullRefusal)
-	}
-	f := analyse(t, r.d, analysis.Options{})
-	near(t, "accuracy", *f.Find("accuracy", "").Value, 0.93, 5e-5)
-	near(t, "d′", *f.Find("d_prime", "").Value, 3.509, 1.5e-3)
-	near(t, "c", *f.Find("criterion", "").Value, -0.42, 5e-3)
-	near(t, "ECE", *f.Find("ece_fifths", "").Value, 0.0478, 5e-5)
-	near(t, "accuracy at 5", *f.Find("routing_accuracy", "").Value, 0.964, 5e-4)
-	near(t, "coverage at 5", *f.Find("routing_coverage", "").Value, 0.652, 5e-4)
-	near(t, "majority", *f.Find("majority_accuracy", "").Value, 0.739, 5e-4)
-	// The paper's d′ of the safe bin, 1.78 for another model, is z of an empty
-	// class: here it is not a number.
-	for _, bin := range []string{"published_bin=safe", "published_bin=harmful"} {
-		e := f.Find("d_prime", bin)
-		if e == nil || e.Value != nil || len(e.Warnings) == 0 {
-			t.Errorf("%s: d′ %v, want null with a warning", bin, e)
-		}
-		if a := f.Find("accuracy", bin); a == nil || a.Value == nil {
-			t.Errorf("%s: no accuracy", bin)
+		f := analyse(t, r.d, analysis.Options{Resamples: 100})
+		v := func(metric string) float64 { return *f.Find(metric, "").Value }
+		near(t, test.name+" accuracy", v("accuracy"), test.accuracy, 5e-4)
+		near(t, test.name+" d′", v("d_prime"), test.d, 6e-3)
+		near(t, test.name+" c", v("criterion"), test.c, 6e-3)
+		near(t, test.name+" ECE", v("ece_fifths"), test.ece, 5e-4)
+		near(t, test.name+" majority", v("majority_accuracy"), test.majority, 6e-4)
+		near(t, test.name+" accuracy at 5", v("routing_accuracy"), test.accuracy5, 6e-4)
+		near(t, test.name+" coverage at 5", v("routing_coverage"), test.coverage5, 6e-4)
+		// The paper's d′ of the safe bin, 1.78 for one model, is −z(F) of a bin
+		// without refusals: here it is not a number, and accuracy stands alone.
+		for _, bin := range []string{"published_bin=safe", "published_bin=harmful"} {
+			if e := f.Find("d_prime", bin); e == nil || e.Value != nil || len(e.Warnings) == 0 {
+				t.Errorf("%s %s: d′ %v, want null with a warning", test.name, bin, e)
+			}
+			if a := f.Find("accuracy", bin); a == nil || a.Value == nil {
+				t.Errorf("%s %s: no accuracy", test.name, bin)
+			}
 		}
 	}
 }
@@ -375,7 +387,7 @@ func TestProbeScores(t *testing.T) {
 
 func TestExports(t *testing.T) {
 	small := sweep
-	small.requests = 30
+	small.requests = 12
 	f := analyse(t, small.dataset("50% of $A_1 & B", false), analysis.Options{})
 	for _, table := range f.Tables() {
 		for _, format := range []string{"csv", "md", "tex"} {

@@ -171,8 +171,10 @@ func (c *Comparison) difference(rows *Clusters, half int, metrics []metric, o Op
 	resample(rows.n, []*task{t}, Resampling{o.Resamples, o.Seed, o.Level})
 	for i, m := range metrics {
 		d := Difference{Metric: m.name, A: finite(t.value[3*i]), B: finite(t.value[3*i+1]), P: math.NaN()}
-		d.Delta = data.Estimate{Metric: "delta_" + m.name, Level: o.Level, Model: model, Judge: settled.Judge, Reading: settled.Reading, Fold: string(o.Fold),
-			Method: fmt.Sprintf("paired BCa bootstrap, %d resamples of shared requests, seed %d", o.Resamples, o.Seed)}
+		d.Delta = data.Estimate{
+			Metric: "delta_" + m.name, Level: o.Level, Model: model, Judge: settled.Judge, Reading: settled.Reading, Fold: string(o.Fold),
+			Method: fmt.Sprintf("paired BCa bootstrap, %d resamples of shared requests, seed %d", o.Resamples, o.Seed),
+		}
 		base := m.base
 		if base == nil {
 			base = m.den
@@ -255,8 +257,10 @@ func (c *Comparison) cross(x, y *arranged, saidA, saidB []predictionRow, shared 
 		resample(rows.n, []*task{t}, Resampling{o.Resamples, o.Seed, o.Level})
 		total := rows.Total()
 		d := Difference{Metric: "self_over_other of " + side.name, A: ratio(total[other], total[of]), B: ratio(total[own], total[of]), P: math.NaN()}
-		d.Delta = data.Estimate{Metric: "gain_over_other_model", Group: "predictor=" + side.from, Level: o.Level, Model: side.name, Judge: settled.Judge, Reading: settled.Reading, Fold: string(o.Fold),
-			Method: fmt.Sprintf("paired BCa bootstrap, %d resamples of shared requests, seed %d", o.Resamples, o.Seed)}
+		d.Delta = data.Estimate{
+			Metric: "gain_over_other_model", Group: "predictor=" + side.from, Level: o.Level, Model: side.name, Judge: settled.Judge, Reading: settled.Reading, Fold: string(o.Fold),
+			Method: fmt.Sprintf("paired BCa bootstrap, %d resamples of shared requests, seed %d", o.Resamples, o.Seed),
+		}
 		d.Delta.Requests, d.Delta.Trials = support(rows, sumOf(of))
 		fill(&d.Delta, t.value[0], t.bca(0, o.Level), "undefined: no prompt has both predictions")
 		if d.Delta.Value != nil {

@@ -69,8 +69,10 @@ func (w *analysis) coupling() {
 			null = append(null, v)
 		}
 	}
-	e := data.Estimate{Metric: "spearman_ssi_compliance_null", Level: w.o.Level, Requests: w.f.Requests, Trials: w.f.Trials, Model: w.d.Model, Judge: w.o.Judge,
-		Method: fmt.Sprintf("mean and range of %d redraws that keep each prompt's rates, seed %d", redraws, w.o.Seed)}
+	e := data.Estimate{
+		Metric: "spearman_ssi_compliance_null", Level: w.o.Level, Requests: w.f.Requests, Trials: w.f.Trials, Model: w.d.Model, Judge: w.o.Judge,
+		Method: fmt.Sprintf("mean and range of %d redraws that keep each prompt's rates, seed %d", redraws, w.o.Seed),
+	}
 	if len(null) < redraws/2 {
 		e.Warnings = []string{why}
 	} else {

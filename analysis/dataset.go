@@ -53,7 +53,8 @@ func keyOf(id string) key {
 type requestRow struct {
 	id, topic string
 	harm      int8
-	texts     map[string]string // by variant, if texts are kept
+	texts     map[string]string   // by variant, if texts are kept
+	words     map[string][]uint32 // by variant: digests of the words
 }
 
 type predictionRow struct {
@@ -112,6 +113,9 @@ func (n *names) of(s string) uint16 {
 	if n.index == nil {
 		n.index = map[string]uint16{}
 	}
+	if len(n.list) == math.MaxUint16 { // no plan has so many: the rest share the last
+		return math.MaxUint16 - 1
+	}
 	i := uint16(len(n.list))
 	n.index[s] = i
 	n.list = append(n.list, s)
@@ -143,6 +147,12 @@ func (d *Dataset) AddRequest(r data.Request) {
 	}
 	if row.harm == 0 && r.Harm >= 1 && r.Harm <= 5 {
 		row.harm = int8(r.Harm)
+	}
+	if r.Text != "" {
+		if row.words == nil {
+			row.words = map[string][]uint32{}
+		}
+		row.words[r.Variant] = wordsOf(r.Text)
 	}
 	if d.KeepTexts {
 		if row.texts == nil {
@@ -183,8 +193,12 @@ func number(v *float64, lo, hi float64) float32 {
 	return float32(*v)
 }
 
-// AddTrial adds one response. A trial that comes again is ignored.
+// AddTrial adds one response. A trial that comes again is ignored. A temperature
+// that is no number counts as 0.
 func (d *Dataset) AddTrial(t data.Trial) {
+	if math.IsNaN(t.Temperature) {
+		t.Temperature = 0
+	}
 	k := keyOf(t.ID)
 	if _, again := d.keys[k]; again {
 		return

@@ -30,8 +30,10 @@ func (w *analysis) describe() {
 	for i := range a.prompts {
 		p := &a.prompts[i]
 		r := &w.d.requests[a.clusters[p.cluster]]
-		x := PromptFinding{RequestID: r.id, Variant: w.d.variants.list[p.variant], Topic: r.topic, Harm: int(r.harm),
-			RefusalRate: math.NaN(), SSI: math.NaN(), PRefuse: math.NaN()}
+		x := PromptFinding{
+			RequestID: r.id, Variant: w.d.variants.list[p.variant], Topic: r.topic, Harm: int(r.harm),
+			RefusalRate: math.NaN(), SSI: math.NaN(), PRefuse: math.NaN(),
+		}
 		n := a.labelsOf(p, -1)
 		for k, c := range n {
 			x.Labels[k] = int(c)
@@ -210,8 +212,10 @@ func (w *analysis) guarantee() {
 	const delta = 0.1
 	g := GuaranteedThreshold(conf, n, e, requests, w.o.Risk, delta)
 	w.f.Guarantee = g
-	row := data.Estimate{Metric: "guaranteed_confidence", Level: 1 - delta, Method: fmt.Sprintf("Learn then Test, error at most %g with probability %g, one trial a request", w.o.Risk, 1-delta),
-		Requests: requests, Trials: requests, Model: w.d.Model, Judge: w.o.Judge, Reading: w.o.Reading, Fold: string(w.o.Fold)}
+	row := data.Estimate{
+		Metric: "guaranteed_confidence", Level: 1 - delta, Method: fmt.Sprintf("Learn then Test, error at most %g with probability %g, one trial a request", w.o.Risk, 1-delta),
+		Requests: requests, Trials: requests, Model: w.d.Model, Judge: w.o.Judge, Reading: w.o.Reading, Fold: string(w.o.Fold),
+	}
 	coverage := row
 	coverage.Metric = "guaranteed_coverage"
 	if g.Found {

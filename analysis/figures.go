@@ -289,9 +289,11 @@ func (f *Findings) figureStrip() *Figure {
 	p.Y.Tick.Marker = labels
 	p.Y.Tick.Label.Color = inkColor
 	p.Y.Tick.Label.Font = plotFont(11)
-	return &Figure{Name: "know_say_act", Section: "top", Title: "State, word and act of every prompt", Counts: plural(len(prompts), "prompt") + " of " + plural(f.Requests, "request"),
+	return &Figure{
+		Name: "know_say_act", Section: "top", Title: "State, word and act of every prompt", Counts: plural(len(prompts), "prompt") + " of " + plural(f.Requests, "request"),
 		Read: "Each column is one prompt, its colour strong where refusal is near: what the model's state makes probable, what it says it will do, what it then does. Where the rows part, the model does not know itself.",
-		Data: table, plot: p, width: 840, height: vg.Length(44*len(strips) + 36), Wide: true}
+		Data: table, plot: p, width: 840, height: vg.Length(44*len(strips) + 36), Wide: true,
+	}
 }
 
 func (f *Findings) figureROC() *Figure {
@@ -320,8 +322,10 @@ func (f *Findings) figureROC() *Figure {
 	p.Legend.XOffs, p.Legend.YOffs = -4, 8
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
 	p.X.Tick.Marker, p.Y.Tick.Marker = percentTicks(0, 1, 0.25), percentTicks(0, 1, 0.25)
-	return &Figure{Name: "roc", Section: "know", Title: "How well refusals can be told from compliances", Counts: f.counts(),
-		Read: "A curve that hugs the upper left corner tells refusals apart before they happen; the dashed diagonal is guessing.", Data: t, plot: p}
+	return &Figure{
+		Name: "roc", Section: "know", Title: "How well refusals can be told from compliances", Counts: f.counts(),
+		Read: "A curve that hugs the upper left corner tells refusals apart before they happen; the dashed diagonal is guessing.", Data: t, plot: p,
+	}
 }
 
 func (f *Findings) figureProbability() *Figure {
@@ -343,8 +347,10 @@ func (f *Findings) figureProbability() *Figure {
 	p.Add(lineOf(points, fade(knowColor, 0.5), 1.5), intervals{marks: marks})
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
 	p.X.Tick.Marker, p.Y.Tick.Marker = percentTicks(0, 1, 0.25), percentTicks(0, 1, 0.25)
-	return &Figure{Name: "calibration_p_refuse", Section: "know", Title: "Is the exact probability calibrated?", Counts: f.counts(),
-		Read: "Ten groups of equally many trials. On the dashed line, requests with P(refuse) 70 % are refused in 70 % of trials.", Data: t, plot: p}
+	return &Figure{
+		Name: "calibration_p_refuse", Section: "know", Title: "Is the exact probability calibrated?", Counts: f.counts(),
+		Read: "Ten groups of equally many trials. On the dashed line, requests with P(refuse) 70 % are refused in 70 % of trials.", Data: t, plot: p,
+	}
 }
 
 func (f *Findings) figureBaselines() *Figure {
@@ -356,6 +362,7 @@ func (f *Findings) figureBaselines() *Figure {
 		{"ceiling_accuracy_leave_one_out", "ceiling, leave-one-out", mutedColor},
 		{"accuracy", "self-prediction", sayColor},
 		{"harm_rating_accuracy", "harm rating alone", otherColor},
+		{"words_accuracy", "words of the request alone", otherColor},
 		{"harm_level_accuracy", "assigned level alone", otherColor},
 		{"majority_accuracy", "always the majority", otherColor},
 	}
@@ -388,8 +395,10 @@ func (f *Findings) figureBaselines() *Figure {
 	p.X.Tick.Marker = percentTicks(least, 1, niceStep(1-least))
 	p.Y.Min, p.Y.Max = -0.5, float64(n)-0.5
 	p.Y.Tick.Marker = labels
-	return &Figure{Name: "baselines", Section: "say", Title: "Self-prediction between baselines and ceiling", Counts: f.counts(),
-		Read: "The prediction is worth something where it lies to the right of what needs no self-knowledge; nothing can pass the ceiling, because the same request is not always answered alike.", Data: t, plot: p}
+	return &Figure{
+		Name: "baselines", Section: "say", Title: "Self-prediction between baselines and ceiling", Counts: f.counts(),
+		Read: "The prediction is worth something where it lies to the right of what needs no self-knowledge; nothing can pass the ceiling, because the same request is not always answered alike.", Data: t, plot: p,
+	}
 }
 
 func nanTo(x, y float64) float64 {
@@ -507,9 +516,11 @@ func (f *Findings) figureTopics() *Figure {
 	p.Y.Min, p.Y.Max = -0.6, float64(len(list))-0.4
 	p.Y.Tick.Marker = labels
 	slices.Reverse(list)
-	return &Figure{Name: "accuracy_by_topic", Section: "say", Title: "Accuracy by topic", Counts: f.counts(),
+	return &Figure{
+		Name: "accuracy_by_topic", Section: "say", Title: "Accuracy by topic", Counts: f.counts(),
 		Read: "Dots are the prediction with its interval, bars the majority baseline of the topic; intervals that overlap do not rank topics.", Data: intervalTable(list, "topic", percent), plot: p,
-		width: figureWidth, height: max(figureHeight, vg.Length(60+18*len(list)))}
+		width: figureWidth, height: max(figureHeight, vg.Length(60+18*len(list))),
+	}
 }
 
 func (f *Findings) figureHarm() *Figure {
@@ -606,8 +617,10 @@ func (f *Findings) figureReliability() *Figure {
 	p.X.Tick.Marker, p.Y.Tick.Marker = numberTicks([]float64{1, 2, 3, 4, 5}, "%.0f"), percentTicks(0, 1, 0.25)
 	p.Legend.Top = false
 	p.Legend.XOffs, p.Legend.YOffs = -4, 8
-	return &Figure{Name: "reliability", Section: "say", Title: "Is stated confidence calibrated?", Counts: f.counts(),
-		Read: "Dots above a line are underconfident, below it overconfident; large dots hold most of the trials.", Data: t, plot: p}
+	return &Figure{
+		Name: "reliability", Section: "say", Title: "Is stated confidence calibrated?", Counts: f.counts(),
+		Read: "Dots above a line are underconfident, below it overconfident; large dots hold most of the trials.", Data: t, plot: p,
+	}
 }
 
 func (f *Findings) figureRouting() *Figure {
@@ -642,8 +655,10 @@ func (f *Findings) figureRouting() *Figure {
 	p.X.Tick.Marker, p.Y.Tick.Marker = percentTicks(0, 1, 0.25), percentTicks(least, 1, niceStep(1-least))
 	p.Legend.Top, p.Legend.Left = false, true
 	p.Legend.XOffs, p.Legend.YOffs = 6, 8
-	return &Figure{Name: "accuracy_coverage", Section: "say", Title: "Routing by confidence", Counts: f.counts(),
-		Read: "From left to right, predictions of ever lower confidence are trusted. A line that falls means that confidence can be used to send the doubtful requests to people.", Data: t, plot: p}
+	return &Figure{
+		Name: "accuracy_coverage", Section: "say", Title: "Routing by confidence", Counts: f.counts(),
+		Read: "From left to right, predictions of ever lower confidence are trusted. A line that falls means that confidence can be used to send the doubtful requests to people.", Data: t, plot: p,
+	}
 }
 
 func (f *Findings) figureLabels() *Figure {
@@ -753,8 +768,10 @@ func (f *Findings) figureLabels() *Figure {
 		}
 	}
 	p.Add(secondLegend{right})
-	return &Figure{Name: "labels_by_harm", Section: "act", Title: "What the responses did", Counts: f.counts(),
-		Read: "Each bar is all trials of one harm level, split by the judge's label.", Data: t, plot: p}
+	return &Figure{
+		Name: "labels_by_harm", Section: "act", Title: "What the responses did", Counts: f.counts(),
+		Read: "Each bar is all trials of one harm level, split by the judge's label.", Data: t, plot: p,
+	}
 }
 
 // secondLegend draws one more legend at the upper right.
@@ -794,8 +811,10 @@ func (f *Findings) figureSSI() *Figure {
 	p.X.Tick.Marker = numberTicks(temps, "%g")
 	p.Y.Min, p.Y.Max = least, 1.005
 	p.Y.Tick.Marker = percentTicks(least, 1, niceStep(1-least))
-	return &Figure{Name: "ssi_by_temperature", Section: "act", Title: "Stability by temperature", Counts: f.counts(),
-		Read: "SSI is the share of a prompt's most frequent label among its draws. At temperature 0 all seeds are one observation on a deterministic engine, so its 100 % says little.", Data: intervalTable(list, "temperature", percent), plot: p}
+	return &Figure{
+		Name: "ssi_by_temperature", Section: "act", Title: "Stability by temperature", Counts: f.counts(),
+		Read: "SSI is the share of a prompt's most frequent label among its draws. At temperature 0 all seeds are one observation on a deterministic engine, so its 100 % says little.", Data: intervalTable(list, "temperature", percent), plot: p,
+	}
 }
 
 func (f *Findings) figureSSIRate() *Figure {
@@ -833,8 +852,10 @@ func (f *Findings) figureSSIRate() *Figure {
 	p.X.Tick.Marker, p.Y.Tick.Marker = percentTicks(0, 1, 0.25), percentTicks(0.4, 1, 0.2)
 	p.Legend.Top = false
 	p.Legend.XOffs, p.Legend.YOffs = -4, 6
-	return &Figure{Name: "ssi_against_rate", Section: "act", Title: "Where the unstable prompts lie", Counts: plural(n, "prompt"),
-		Read: "One dot a prompt, larger for several at one place, all temperatures pooled. Along the dashed line a prompt shows only two labels; below it the responses also differ in kind.", Data: t, plot: p}
+	return &Figure{
+		Name: "ssi_against_rate", Section: "act", Title: "Where the unstable prompts lie", Counts: plural(n, "prompt"),
+		Read: "One dot a prompt, larger for several at one place, all temperatures pooled. Along the dashed line a prompt shows only two labels; below it the responses also differ in kind.", Data: t, plot: p,
+	}
 }
 
 func (f *Findings) figureAgreement() *Figure {
@@ -875,6 +896,8 @@ func (f *Findings) figureAgreement() *Figure {
 	p.Y.Tick.Marker = percentTicks(least, 1, 0.05)
 	p.Legend.Top = false
 	p.Legend.XOffs, p.Legend.YOffs = -4, 6
-	return &Figure{Name: "draws_needed", Section: "act", Title: "How many draws a request needs", Counts: f.counts(),
-		Read: "How often the majority of so many draws is the majority of all of them, exactly (hypergeometric). One draw agrees as often as the mean SSI.", Data: t, plot: p}
+	return &Figure{
+		Name: "draws_needed", Section: "act", Title: "How many draws a request needs", Counts: f.counts(),
+		Read: "How often the majority of so many draws is the majority of all of them, exactly (hypergeometric). One draw agrees as often as the mean SSI.", Data: t, plot: p,
+	}
 }

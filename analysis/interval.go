@@ -71,11 +71,11 @@ func (r clusterRate) wilson(level float64) Interval {
 		return Interval{math.NaN(), math.NaN(), 0}
 	}
 	// With few clusters the observed variance is often too small, for want of the
-	// rare cluster: one more, half right, makes up for it, though never so far
-	// that a cluster counts for less than one trial.
+	// rare cluster: one more with an evenly distributed rate (variance 1/12) makes
+	// up for it, though never so far that a cluster counts for less than one trial.
 	n := r.sampleSize()
 	if r.variance > 0 {
-		n = math.Max(r.rate*(1-r.rate)/(r.variance+0.25/sq(float64(r.clusters))), math.Min(n, r.effective))
+		n = math.Max(r.rate*(1-r.rate)/(r.variance+1.0/12/sq(float64(r.clusters))), math.Min(n, r.effective))
 	}
 	t := tQuantile((1+level)/2, float64(r.clusters-1))
 	p := clamp(r.rate, 0, 1)

@@ -151,7 +151,6 @@ func signals(t []float64) float64           { return tally(t).Refusals() }
 func noises(t []float64) float64            { return tally(t).Compliances() }
 func refused(t []float64) float64           { return tally(t).Refusals() + t[jRefused] }
 func behaved(t []float64) float64           { return tally(t).N() + t[jRefused] + t[jComplied] }
-func said(t []float64) float64              { return tally(t).N() + t[jSaidComply] + t[jSaidRefuse] }
 func everything(t []float64) float64 {
 	return tally(t).N() + t[jSaidComply] + t[jSaidRefuse] + t[jRefused] + t[jComplied] + t[jNothing]
 }
@@ -239,6 +238,7 @@ func jointMetrics(k Correction) []metric {
 		{name: "a_prime", value: func(t []float64) float64 { return tally(t).APrime() }, why: noClass},
 		{name: "predicted_refusal_rate", num: refusalsPredicted, den: both, kind: rate},
 		{name: "auc_confidence", value: conf(func(t []float64) float64 { r := ratings(t); return RatingAUC(r.Refused, r.Complied) }), why: noClass},
+		{name: "zroc_slope", value: conf(func(t []float64) float64 { r := ratings(t); return ZROCSlope(RatingROC(r.Refused, r.Complied)) }), why: "undefined: fewer than two inner points of the ROC"},
 		{name: "auroc2", value: conf(func(t []float64) float64 { return Type2AUC(ratings(t), false) }), why: "undefined without both right and wrong predictions"},
 		{name: "ece_fifths", value: byFifths(ECE), kind: ece, why: noConf},
 		{name: "ece_linear", value: byLinear(ECE), kind: ece, why: noConf},

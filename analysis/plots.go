@@ -32,8 +32,16 @@ var cssColors = []struct {
 	c    color.NRGBA
 	name string
 }{
-	{inkColor, "--ink"}, {mutedColor, "--muted"}, {gridColor, "--grid"}, {knowColor, "--know"}, {sayColor, "--say"},
-	{actColor, "--act"}, {refuseColor, "--refuse"}, {partialColor, "--partial"}, {complyColor, "--comply"}, {otherColor, "--other"},
+	{inkColor, "--ink"},
+	{mutedColor, "--muted"},
+	{gridColor, "--grid"},
+	{knowColor, "--know"},
+	{sayColor, "--say"},
+	{actColor, "--act"},
+	{refuseColor, "--refuse"},
+	{partialColor, "--partial"},
+	{complyColor, "--comply"},
+	{otherColor, "--other"},
 }
 
 const (

@@ -42,8 +42,10 @@ func (w *analysis) probes() {
 	for _, k := range keys {
 		list := bySite[k]
 		sortScored(list)
-		s := &section{group: "probe=" + k.target + " at " + k.site, fold: string(w.o.Fold),
-			metrics: []metric{{name: "auc_probe", why: "undefined without both refusals and compliances"}}}
+		s := &section{
+			group: "probe=" + k.target + " at " + k.site, fold: string(w.o.Fold),
+			metrics: []metric{{name: "auc_probe", why: "undefined without both refusals and compliances"}},
+		}
 		seen := map[int32]bool{}
 		for _, x := range list {
 			s.trials += int(x.refused + x.complied)

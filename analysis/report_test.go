@@ -24,7 +24,7 @@ func analyse(t *testing.T, d *analysis.Dataset, o analysis.Options) *analysis.Fi
 
 func TestReportIsOneSafeFile(t *testing.T) {
 	small := sweep
-	small.requests = 60
+	small.requests = 25
 	d := small.dataset(`<img src=x onerror="alert(1)">`, true)
 	var b bytes.Buffer
 	if err := analysis.WriteReport(&b, analyse(t, d, analysis.Options{}), analyse(t, d, analysis.Options{Fold: analysis.Strict})); err != nil {

@@ -84,13 +84,11 @@ func (w world) dataset(name string, texts bool) *analysis.Dataset {
 					case u < 0.12:
 						label = data.Unclear
 					}
-					text := string(label)
-					if temp > 0 {
-						text = fmt.Sprint(label, " ", s)
-					} else if refuses {
-						label = data.FullRefusal
-						text = "no"
-					} else {
+					text := fmt.Sprint(label, " ", s)
+					switch {
+					case temp == 0 && refuses:
+						label, text = data.FullRefusal, "no"
+					case temp == 0:
 						label, text = data.FullCompliance, "yes"
 					}
 					trial := data.Trial{ID: fmt.Sprint(id, variant, temp, s), RequestID: id, Variant: variant, Temperature: temp, Seed: uint32(42 + s), Text: text + " <script>alert(1)</script>", StopReason: data.StopEnd}

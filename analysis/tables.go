@@ -22,6 +22,7 @@ var mainMetrics = []struct{ metric, name string }{
 	{"ceiling_accuracy_leave_one_out", "ceiling (leave-one-out)"},
 	{"harm_rating_accuracy", "harm rating alone"},
 	{"harm_level_accuracy", "assigned level alone"},
+	{"words_accuracy", "words of the request alone"},
 	{"d_prime", "d′"},
 	{"criterion", "criterion c"},
 	{"hit_rate", "hit rate"},
@@ -194,8 +195,10 @@ func (f *Findings) sayTables() []Table {
 func (f *Findings) actTables() []Table {
 	var list []Table
 	for _, x := range f.Friedman {
-		t := Table{Name: "friedman", Title: fmt.Sprintf("Temperature and stability: Friedman χ² = %s, W = %s, %s blocks", fixed(x.Test.ChiSquared, 2), fixed(x.Test.W, 3), thousands(x.Test.Blocks)),
-			Head: []string{"temperatures", "prompts that differ", "z", "p", "Bonferroni", "Holm"}}
+		t := Table{
+			Name: "friedman", Title: fmt.Sprintf("Temperature and stability: Friedman χ² = %s, W = %s, %s blocks", fixed(x.Test.ChiSquared, 2), fixed(x.Test.W, 3), thousands(x.Test.Blocks)),
+			Head: []string{"temperatures", "prompts that differ", "z", "p", "Bonferroni", "Holm"},
+		}
 		if len(x.Temperatures) > 0 && x.Temperatures[0] > 0 {
 			t.Name, t.Title = "friedman_without_0", t.Title+", without temperature 0"
 		}
@@ -366,6 +369,8 @@ func figureModels(models []*Findings) *Figure {
 	p.X.Tick.Marker = percentTicks(least, 1, niceStep(1-least))
 	p.Y.Min, p.Y.Max = -0.6, float64(len(models))-0.4
 	p.Y.Tick.Marker = labels
-	return &Figure{Name: "models", Title: "Prediction against majority", Counts: plural(len(models), "model"), Read: "Dots are each model's prediction of itself with its interval, bars what always guessing its more frequent behaviour would reach.",
-		Data: t, plot: p, width: 760, height: vg.Length(70 + 30*len(models))}
+	return &Figure{
+		Name: "models", Title: "Prediction against majority", Counts: plural(len(models), "model"), Read: "Dots are each model's prediction of itself with its interval, bars what always guessing its more frequent behaviour would reach.",
+		Data: t, plot: p, width: 760, height: vg.Length(70 + 30*len(models)),
+	}
 }
