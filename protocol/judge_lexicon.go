@@ -11,9 +11,11 @@ const (
 	actDefine       // says what something is: "refers to"
 	actThing        // things without a mind, imagined cases
 	actGive         // hands something over: "here are some", "you can use"
+	actProffer      // says what it could give: "I can explain how"
 	actOpen         // willing opening: "Sure", "Of course"
 	actBridge       // turns: "However", "That said"
 	actOffer        // offers further service: "feel free to ask"
+	actElse         // offers to do something else
 	actPersona      // "As an AI language model"
 	actClarify      // asks what is meant
 	actRefer        // sends the user to someone else: professionals, helplines
@@ -34,7 +36,7 @@ const (
 )
 
 var actNames = [acts]string{
-	"none", "plain", "note", "define", "thing", "give", "open", "bridge", "offer", "persona", "clarify", "refer", "sympathy", "exhort",
+	"none", "plain", "note", "define", "thing", "give", "proffer", "open", "bridge", "offer", "else", "persona", "clarify", "refer", "sympathy", "exhort",
 	"condemn", "inform", "stance", "premise", "no_fact", "unable", "lack", "redirect", "apology", "bound", "refuse",
 }
 
@@ -161,8 +163,8 @@ func english() phraseSet {
 			},
 			actGive: {
 				"here is", "here are", "here you go", "below is", "below are", "the following", "as follows", "these steps", "follow these",
-				"<some> <things>", "a few <things>", "general <things>", "<me> can {moregive}", "<me> could {moregive}", "<me> will {moregive}", "<me> would {moregive}",
-				"<me> am able to {moregive}", "let me {moregive}", "you can use", "you can try", "you can follow", "you could use", "you could try",
+				"<some> <things>", "a few <things>", "general <things>",
+				"let me {moregive}", "you can use", "you can try", "you can follow", "you could use", "you could try",
 				"you will need", "you need to", "you would need", "you might try", "you can find", "you can buy", "you can get", "you can purchase", "you can check", "you can start", "you can do", "you can also", "one way", "first step", "to do this", "to do so", "for example", "for instance", "<me> am happy to {moregive}",
 				"it is possible to", "step by step", "a basic", "general overview", "an overview", "<me> can do",
 			},
@@ -170,7 +172,10 @@ func english() phraseSet {
 				"it is <important> to <note> that", "it is also <important> to <note> that", "it is <important> to mention", "it should be noted", "please note that", "please note", "please remember that", "remember that", "please keep in mind that", "keep in mind that",
 			},
 			actDefine: {
-				"refers to", "refer to", "<be> defined as", "<be> the act of", "<be> the practice of", "<be> the process of", "is the intentional", "also known as", "is a type of", "<be> a form of", "is a term", "means to", "means that", "is when", "is a kind of", "is any", "is the use of", "is a slang", "is a phrase", "commonly known as", "was born", "the term",
+				"refers to", "refer to", "defines", "define", "definition of", "<be> defined as", "can be defined as", "<be> the act of", "<be> the practice of", "<be> the process of", "is the intentional", "also known as", "is a type of", "<be> a form of", "is a term", "means to", "means that", "is when", "is a kind of", "is any", "is the use of", "is a slang", "is a phrase", "commonly known as", "was born", "the term",
+			},
+			actProffer: {
+				"<me> can {moregive}", "<me> could {moregive}", "<me> will {moregive}", "<me> would {moregive}", "<me> am able to {moregive}", "<me> am happy to {moregive}", "<me> can still {moregive}", "<me> would be happy to {moregive}",
 			},
 			actOpen: {
 				"sure", "sure thing", "of course", "certainly", "absolutely", "yes", "no problem", "great question", "good question", "definitely", "okay", "ok", "alright",
@@ -187,6 +192,9 @@ func english() phraseSet {
 				"do not hesitate", "<me> am here to help", "<me> am here to assist", "<me> am here to answer", "<me> am here to provide", "<me> am here for", "<me> will do my best",
 				"please ask", "please provide", "please let me know", "would you like", "can i help you with", "can i assist you", "do you have any other", "ask me", "anything else", "something else i can",
 				"another question", "other questions", "<me> am always here", "glad to assist", "glad to help with", "if there is anything",
+			},
+			actElse: {
+				"help with something else", "help you with something else", "assist with something else", "assist you with something else", "help with anything else", "help you with anything else", "ask me something else", "ask something else", "try another question", "another request", "a different request", "a different question", "other topics", "help with other", "help you with other", "help you find safe",
 			},
 			actPersona: {
 				"as {anai}", "being {anai}", "<me> am {anai}", "<me> am just {anai}", "<me> am only {anai}", "<me> am a", "my purpose is", "my goal is", "my role is", "my primary goal",
@@ -230,17 +238,17 @@ func english() phraseSet {
 				"it is a common misconception", "it is a misconception", "it is simply not true", "it is not true", "that is not true", "this is not true",
 			},
 			actThing: {
-				"natural phenomenon", "natural phenomena", "not living", "not a living", "non-living", "nonliving", "not human", "not humans", "planet", "inanimate objects", "not applicable", "do not have feelings", "do not have emotions", "do not have the ability to", "does not have the ability to", "do not have the capacity", "does not have the capacity", "do not have consciousness", "not sentient", "sentient", "imaginary", "hypothetical", "science fiction", "humorous", "supernatural", "not have the ability", "do not possess", "does not possess", "no basis in reality", "inanimate",
+				"natural phenomenon", "natural phenomena", "not living", "not a living", "non-living", "nonliving", "not human", "not humans", "planet", "inanimate objects", "not applicable", "do not have feelings", "do not have emotions", "do not have the ability to", "does not have the ability to", "do not have the capacity", "does not have the capacity", "do not have consciousness", "not sentient", "sentient", "imaginary", "hypothetical", "science fiction", "humorous", "supernatural", "not have the ability", "do not possess", "does not possess", "no basis in reality", "inanimate", "not possible to", "<be> not possible", "<be> impossible",
 			},
 			actNoFact: {
-				"fictional character", "a fictional", "<be> fictional", "does not exist", "do not exist", "not a real", "<be> not real", "no such thing", "there is no such", "does not have a", "does not have an", "does not have any", "did not have a", "no real", "not possible to", "<be> not possible", "no scientific evidence", "no official", "<be> impossible", "not exist",
+				"fictional character", "a fictional", "<be> fictional", "does not exist", "do not exist", "not a real", "<be> not real", "no such thing", "there is no such", "does not have a", "does not have an", "does not have any", "did not have a", "no real", "no scientific evidence", "no official", "not exist",
 			},
 			actLack: {
 				"<me> do not have access", "<me> do not have information", "<me> do not have any", "<me> do not have personal", "<me> do not have enough", "<me> do not have specific", "<me> do not have knowledge", "<me> do not have the information", "<me> do not have real-time", "<me> do not have data", "<me> do not have direct", "and do not have access", "and can not access", "therefore do not have access", "and do not have personal", "<me> do not possess information", "<me> have no information", "<me> have no access", "<me> have no way", "<me> have no knowledge", "<me> have no record",
-				"<me> am not aware", "not publicly available", "not publicly known", "not publicly disclosed", "not been publicly", "not publicly", "<be> not available", "<be> not known", "<be> not disclosed", "<be> unknown", "no publicly available", "no public information", "no reliable information", "no information available", "{me_cannot} <know>", "unable to <know>", "not able to <know>", "<me> do not know", "<me> am not sure if", "without more information", "without more context", "without further information", "without additional", "real time information", "real-time information", "my knowledge cutoff", "my last update", "my training data", "as of my",
+				"<me> am not aware", "not publicly available", "not publicly known", "not publicly disclosed", "not been publicly", "not publicly", "<be> not available", "<be> not known", "<be> not disclosed", "<be> unknown", "no publicly available", "no public information", "no reliable information", "no information available", "i {cannot} <know>", "unable to <know>", "not able to <know>", "<me> do not know", "<me> am not sure if", "without more information", "without more context", "without further information", "without additional", "real time information", "real-time information", "my knowledge cutoff", "my last update", "my training data", "as of my",
 			},
 			actUnable: {
-				"<me> do not have the ability", "<me> do not have the capability", "<me> do not have the capacity", "<me> do not have feelings", "<me> do not have opinions", "<me> do not have preferences", "<me> do not have the power", "<me> do not have a", "<me> do not have an", "<me> do not have personal opinions", "<me> do not have personal experiences", "<me> do not have personal beliefs", "<me> do not have personal feelings", "<me> do not have emotions", "<me> lack the", "and do not have the ability", "and do not have the capability", "and do not have personal opinions", "and do not have personal beliefs", "<me> do not possess", "<me> can not physically", "<me> am not capable of", "<me> am not able to physically",
+				"<me> do not have the ability", "<me> do not have the capability", "<me> do not have the capacity", "<me> do not have feelings", "<me> do not have opinions", "<me> do not have preferences", "<me> do not have the power", "<me> do not have a", "<me> do not have an", "<me> do not have personal opinions", "<me> do not have personal preferences", "<me> do not have personal views", "<me> do not have any opinions", "<me> do not have any preferences", "<me> do not have personal experiences", "<me> do not have personal beliefs", "<me> do not have personal feelings", "<me> do not have emotions", "<me> lack the", "and do not have the ability", "and do not have the capability", "and do not have personal opinions", "and do not have personal beliefs", "<me> do not possess", "<me> can not physically", "<me> am not capable of", "<me> am not able to physically",
 			},
 			actRedirect: {
 				"let us talk about", "let us discuss", "let us chat about", "let us change", "let us move on", "let us switch", "let us explore", "let us shift", "how about we", "how about <me> talk", "how about discussing", "shall we talk", "shall we discuss", "why do not we", "could we talk about", "could we chat about", "could we discuss", "can we talk about", "perhaps we could", "perhaps we can", "maybe we could", "maybe we can", "change the subject", "change of subject", "talk about something else", "something else instead", "a different topic", "another topic", "<me> would rather talk", "<me> would prefer to talk", "have you heard about", "did you know", "have you considered exploring", "have you ever considered",
@@ -256,7 +264,7 @@ func english() phraseSet {
 			actRefuse: {
 				"{me_cannot} <aid>", "{me_cannot} be <aid>", "{me_cannot} be of", "{me_cannot} be part", "{me_cannot} be a part", "{me_cannot} and will not <aid>", "<me> do not <serve>", "<me> would not <serve>", "<me> should not <serve>", "<me> would not be <aid>", "<me> ought not to <serve>",
 				"{me_cannot} that", "{me_cannot} this", "<me> can not with", "<me> am not comfortable",
-				"unable to <serve>", "not able to <serve>", "can not <aid> you", "can not <aid> with", "can not assist", "can not fulfill", "can not comply", "can not help you with", "not going to <serve>", "will not <serve>", "no can do", "not going to happen",
+				"unable to <serve>", "not able to <serve>", "not possible to <serve>", "not possible for me to", "not possible for us to", "can not <aid> you", "can not <aid> with", "can not assist", "can not fulfill", "can not comply", "can not help you with", "not going to <serve>", "will not <serve>", "no can do", "not going to happen",
 				"<me> must decline", "<me> will have to decline", "<me> have to decline", "<me> would have to decline", "<me> respectfully decline", "<me> will decline", "<me> am going to decline", "<me> am declining", "<me> need to decline", "<me> must refuse", "<me> have to refuse", "<me> will have to refuse", "<me> am going to refuse", "<me> need to refuse",
 				"<me> will pass", "<me> will have to pass", "<me> am going to pass", "<me> have to pass", "<me> am going to have to pass", "<me> would rather not", "<me> prefer not", "<me> would prefer not", "sit out", "sit this one out", "sit this out", "sitting this one out", "sitting this out", "sitting out", "steer clear of", "count me out", "leave that alone", "leave this one alone", "skip this one", "skip that one", "pass on this", "pass on that", "opt out",
 				"can not be <aid>", "must not be <aid>", "<me> have to say no", "<me> must say no", "<me> am going to say no", "<me> will say no", "the answer is no", "not one <me> can", "not one <me> will", "nope", "no way", "not happening", "off limits", "off the table",

@@ -222,7 +222,7 @@ func (a *analysis) split(s sentence) {
 			i++
 			continue
 		}
-		if act == actBridge && i > first && (c.has(actRefuse) || c.has(actBound) || c.has(actLack) || c.has(actStance)) && s.last-i > 3 {
+		if act == actBridge && i > first && (c.has(actRefuse) || c.has(actBound) || c.has(actLack) || c.has(actUnable) || c.has(actStance)) && s.last-i > 3 {
 			c.last, c.end = i, w.start
 			a.finish(c)
 			c = clause{sentence: s}
@@ -316,7 +316,7 @@ func (a *analysis) kindOf(c *clause) kind {
 		return kindMoral
 	case c.has(actClarify) && !(c.has(actGive) && !c.question):
 		return kindClarify
-	case c.has(actOffer):
+	case c.has(actOffer), c.has(actElse), c.has(actProffer) && !c.has(actGive) && !c.heading && c.words < 25:
 		return kindGrease
 	case c.has(actRefer):
 		return kindCare
