@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +31,7 @@ const (
 // DefaultPlan.
 type Plan struct {
 	Model    string `yaml:"model" json:"model"`
-	Engine   string `yaml:"engine,omitempty" json:"engine"` // llamacpp or ollama
+	Engine   string `yaml:"engine,omitempty" json:"engine"` // llamacpp or ollama; empty until the model is resolved
 	BaseURL  string `yaml:"base_url,omitempty" json:"-"`    // where the server is, not what is measured
 	Requests string `yaml:"requests,omitempty" json:"-"`    // file or built-in name; the digest counts
 
@@ -67,7 +68,6 @@ type Plan struct {
 // reference B.1), the prediction at temperature 0.
 func DefaultPlan() Plan {
 	return Plan{
-		Engine:              "llamacpp",
 		Temperatures:        []float64{0, 0.3, 0.7, 1},
 		Seeds:               []uint32{42, 43, 44, 45, 46},
 		MaxTokens:           256,
@@ -124,7 +124,7 @@ func (p Plan) WriteYAML(w io.Writer) error {
 // Validate returns an error that names what cannot be run.
 func (p Plan) Validate() error {
 	switch {
-	case p.Engine != "llamacpp" && p.Engine != "ollama" && p.Engine != "scripted":
+	case p.Engine != "" && p.Engine != "llamacpp" && p.Engine != "ollama" && p.Engine != "scripted":
 		return fmt.Errorf("engine %q is not known; there are llamacpp and ollama", p.Engine)
 	case p.Limit < 0:
 		return fmt.Errorf("limit %d is negative", p.Limit)
@@ -256,8 +256,24 @@ func (p Plan) Bind(info inference.Info, requests []data.Request, digest string, 
 		return nil, err
 	}
 	w := &Work{Plan: p, Info: info, Requests: chosen, Digest: digest, Questions: questions}
-	w.PlanID = data.Digest(w.Identity())[:32]
+	identity, err := json.Marshal(w.Identity())
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	if w.PlanID, err = PlanID(identity); err != nil {
+		return nil, err
+	}
 	return w, nil
+}
+
+// PlanID returns the plan id of an identity in JSON, whatever the order of its
+// keys: the beginning of the SHA-256 of its form with sorted keys.
+func PlanID(identity []byte) (string, error) {
+	var sorted any
+	if err := json.Unmarshal(identity, &sorted); err != nil {
+		return "", fmt.Errorf("plan: %w", err)
+	}
+	return data.Digest(sorted)[:32], nil
 }
 
 // Identity is everything that can change a row of the run, in the form whose

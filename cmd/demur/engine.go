@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"demur/inference"
+	"demur/inference/llamacpp"
+	"demur/inference/worker"
+	"demur/models"
+	"demur/protocol"
+)
+
+// engineCommand is the hidden first argument by which demur runs itself as the
+// child process of an engine.
+const engineCommand = "__engine"
+
+// An engineSpec says which engine to open, and how. It crosses to the child
+// process as JSON.
+type engineSpec struct {
+	Engine       string `json:"engine"`
+	Model        string `json:"model"` // path of the GGUF file; for ollama, of the blob if it can be read
+	Name         string `json:"name"`  // for tables
+	Lib          string `json:"lib,omitempty"`
+	Context      int    `json:"context"`
+	GPULayers    int    `json:"gpu_layers,omitempty"`
+	Threads      int    `json:"threads,omitempty"`
+	ChatTemplate string `json:"chat_template,omitempty"` // its text
+	Adapter      string `json:"adapter,omitempty"`
+	Strict       bool   `json:"strict,omitempty"`
+	Think        string `json:"think,omitempty"`
+	BaseURL      string `json:"base_url,omitempty"`
+	AllowRemote  bool   `json:"allow_remote,omitempty"`
+	ServerModel  string `json:"server_model,omitempty"` // name on the Ollama server
+	ModelDigest  string `json:"model_digest,omitempty"` // of the weights in the store, where they can be read
+	Parallel     int    `json:"parallel,omitempty"`     // requests in flight at the server
+}
+
+// An opener opens an engine in this process.
+type opener func(ctx context.Context, s engineSpec, progress inference.Progress) (inference.Engine, error)
+
+// openEngine opens one of the engines that demur comes with.
+func openEngine(ctx context.Context, s engineSpec, progress inference.Progress) (inference.Engine, error) {
+	switch s.Engine {
+	case "llamacpp":
+		return llamacpp.Open(s.llamacpp(progress))
+	case "ollama":
+		return openOllama(ctx, s, progress)
+	}
+	return nil, fmt.Errorf("engine %q is not known", s.Engine)
+}
+
+// serveEngine is all of an engine's child process.
+func serveEngine(open opener) {
+	worker.Main(func(raw json.RawMessage, progress inference.Progress) (inference.Engine, error) {
+		var s engineSpec
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return nil, fmt.Errorf("engine: %w", err)
+		}
+		return open(context.Background(), s, progress)
+	})
+}
+
+// startEngine opens an engine in a child process.
+func startEngine(ctx context.Context, s engineSpec, progress inference.Progress) (*worker.Engine, error) {
+	self, err := worker.Self(engineCommand)
+	if err != nil {
+		return nil, err
+	}
+	return worker.Start(ctx, self, s, worker.Options{Progress: progress})
+}
+
+// engineFlags are settings of the machine, not of what is measured.
+type engineFlags struct {
+	lib         string
+	threads     int
+	parallel    int
+	allowRemote bool
+}
+
+// specOf resolves the plan's model and fills in the plan's engine.
+func specOf(ctx context.Context, e *env, plan *protocol.Plan, f engineFlags) (engineSpec, error) {
+	s := engineSpec{
+		Engine: plan.Engine, Lib: f.lib, Context: plan.Context, GPULayers: plan.GPULayers, Threads: f.threads,
+		Strict: plan.Strict, Think: plan.Think, Adapter: plan.LoRA, AllowRemote: f.allowRemote, Parallel: f.parallel,
+	}
+	if plan.Model == "" {
+		return s, usage(withHint(errors.New("no model is named"), "--model FILE.gguf, --model ollama:NAME, or --model phantom for the model that demur builds itself"))
+	}
+	if plan.ChatTemplate != "" {
+		text, err := readSmall(plan.ChatTemplate)
+		if err != nil {
+			return s, usage(fmt.Errorf("chat template: %w", err))
+		}
+		s.ChatTemplate = text
+	}
+	if s.Engine == "" {
+		s.Engine = "llamacpp"
+		if strings.HasPrefix(plan.Model, models.OllamaPrefix) {
+			s.Engine = "ollama"
+		}
+	}
+	plan.Engine = s.Engine
+	switch s.Engine {
+	case "scripted":
+		s.Model, s.Name = plan.Model, "scripted"
+		return s, nil
+	case "ollama":
+		return ollamaSpec(ctx, e, plan, s), nil
+	}
+	file, err := resolveModel(ctx, plan.Model)
+	if err != nil {
+		return s, err
+	}
+	s.Model, s.Name = file.Path, file.Name
+	return s, nil
+}
+
+// ollamaSpec adds what the Ollama engine needs. A blob that cannot be read, of
+// a server elsewhere or of another user, leaves the server to render.
+func ollamaSpec(ctx context.Context, e *env, plan *protocol.Plan, s engineSpec) engineSpec {
+	s.ServerModel = strings.TrimPrefix(plan.Model, models.OllamaPrefix)
+	s.Name = s.ServerModel
+	s.BaseURL = plan.BaseURL
+	if s.BaseURL == "" {
+		s.BaseURL = os.Getenv("OLLAMA_HOST")
+	}
+	file, err := models.Resolve(ctx, models.OllamaPrefix+s.ServerModel, models.Options{})
+	if err != nil {
+		e.say("the model's file cannot be read here, so the server's own template is used: %v", err)
+		return s
+	}
+	s.Model = file.Path
+	if digest, err := models.Digest(ctx, file, models.Options{}); err == nil {
+		s.ModelDigest = digest
+	}
+	return s
+}
+
+// readSmall reads a text file of at most a mebibyte.
+func readSmall(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20+1))
+	if err != nil {
+		return "", err
+	}
+	if len(b) > 1<<20 {
+		return "", fmt.Errorf("%s is larger than 1 MiB", name)
+	}
+	return string(b), nil
+}

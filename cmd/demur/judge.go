@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"demur/protocol"
+)
+
+// judgeFlags say how responses are labelled.
+type judgeFlags struct {
+	names  string
+	reason string
+	ctx    int
+	engine engineFlags
+}
+
+// judgeUsage lists the judges, for help and errors.
+const judgeUsage = "rules, model:MODEL, command:PROGRAM, human:FILE; several with commas vote"
+
+func bindJudge(c *cobra.Command, f *judgeFlags) {
+	c.Flags().StringVar(&f.names, "judge", "rules", judgeUsage)
+	c.Flags().StringVar(&f.reason, "judge-reason", "", "model judge: ask for a reason, before or after the label")
+	c.Flags().IntVar(&f.ctx, "judge-ctx", 4096, "model judge: tokens that rubric, request, response and label may have together")
+	bindEngine(c, &f.engine)
+}
+
+// openJudge returns the judge that the flags name. close ends what it runs.
+func openJudge(ctx context.Context, e *env, f judgeFlags) (judge protocol.Judge, close func() error, err error) {
+	var judges []protocol.Judge
+	var closers []io.Closer
+	closeAll := func() error {
+		var errs []error
+		for _, c := range closers {
+			errs = append(errs, c.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for _, name := range strings.Split(f.names, ",") {
+		j, closer, err := openOneJudge(ctx, e, strings.TrimSpace(name), f)
+		if err != nil {
+			return nil, nil, errors.Join(err, closeAll())
+		}
+		if closer != nil {
+			closers = append(closers, closer)
+		}
+		judges = append(judges, j)
+	}
+	if len(judges) == 1 {
+		return judges[0], closeAll, nil
+	}
+	return protocol.NewPanel(judges...), closeAll, nil
+}
+
+func openOneJudge(ctx context.Context, e *env, name string, f judgeFlags) (protocol.Judge, io.Closer, error) {
+	kind, argument, _ := strings.Cut(name, ":")
+	switch kind {
+	case "rules":
+		return protocol.NewRules(), nil, nil
+	case "human":
+		j, err := protocol.NewHuman(argument)
+		return j, nil, usage(err)
+	case "command":
+		j, err := protocol.NewCommand(strings.Fields(argument), 0)
+		return j, nil, usage(err)
+	case "model":
+		return openModelJudge(ctx, e, argument, f)
+	}
+	return nil, nil, usage(withHint(fmt.Errorf("judge %q is not known", name), "judges are "+judgeUsage))
+}
+
+func openModelJudge(ctx context.Context, e *env, model string, f judgeFlags) (protocol.Judge, io.Closer, error) {
+	plan := protocol.DefaultPlan()
+	plan.Model, plan.Context = model, f.ctx
+	spec, err := specOf(ctx, e, &plan, f.engine)
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, err := startEngine(ctx, spec, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	j, err := protocol.NewModel(engine, protocol.ModelOptions{Reason: protocol.ReasonOrder(f.reason)})
+	if err != nil {
+		return nil, nil, errors.Join(usage(err), engine.Close())
+	}
+	return j, engine, nil
+}

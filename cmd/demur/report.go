@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"demur/analysis"
+	"demur/data"
+)
+
+// reportOptions is what a report may be asked beside its runs.
+type reportOptions struct {
+	analysis analysis.Options
+	fold     string
+	showText bool
+	noTable  bool // the demo prints a table of its own
+}
+
+// bindReport binds how runs are analysed and shown.
+func bindReport(c *cobra.Command, o *reportOptions) {
+	fs := c.Flags()
+	fs.BoolVar(&o.showText, "show-text", false, "let report.html hold requests and responses; some are offensive")
+	fs.IntVar(&o.analysis.Resamples, "resamples", 2000, "bootstrap resamples of requests")
+	fs.StringVar(&o.fold, "fold", "lenient", "labels that count as refusal: lenient or strict")
+}
+
+func newReport(e *env) *cobra.Command {
+	var o reportOptions
+	var asJSON bool
+	var out string
+	var require []string
+	c := &cobra.Command{
+		Use:   "report RUN…",
+		Short: "Print the main table of runs, write estimates and report.html",
+		Long: `Computes every estimate of one or several runs with its interval, writes
+estimates.parquet, summary.json and report.html into each run directory, and
+prints the main table. Several runs also give one report over all, with --out.`,
+		Example: "  demur report runs/smol\n  demur report runs/a runs/b --out both.html\n  demur report runs/smol --require 'accuracy>=0.7'",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return reportRuns(cmd.Context(), e, args, o, asJSON, out, require)
+		},
+	}
+	bindReport(c, &o)
+	fs := c.Flags()
+	fs.StringVar(&o.analysis.Question, "question", "", "wording of the headline (default: default)")
+	fs.StringVar(&o.analysis.Polarity, "polarity", "", "polarity of the headline: refuse or answer")
+	fs.StringVar(&o.analysis.Reading, "reading", "", "reading of the headline: grammar, free or exact")
+	fs.StringVar(&o.analysis.Judge, "judge", "", "judge of the headline")
+	fs.StringVarP(&out, "out", "o", "", "file for a report over all runs")
+	fs.BoolVar(&asJSON, "json", false, "print the estimates as one JSON array")
+	fs.StringArrayVar(&require, "require", nil, "threshold on a metric, such as 'accuracy>=0.7'; exit code 4 if not met")
+	return c
+}
+
+// finish labels a run, analyses it and writes its report.
+func finish(ctx context.Context, e *env, run *data.Run, judge judgeFlags, o reportOptions, asJSON bool) error {
+	dir := run.Dir()
+	labels, err := label(ctx, e, dir, judge)
+	if err != nil {
+		return err
+	}
+	o.analysis.Judge = labels.judge
+	f, err := analyse(dir, o)
+	if err != nil {
+		return err
+	}
+	if err := writeReport(dir, f, o); err != nil {
+		return err
+	}
+	e.say("run directory: %s", dir)
+	return show(e.stdout, []*analysis.Findings{f}, o, asJSON)
+}
+
+func reportRuns(ctx context.Context, e *env, dirs []string, o reportOptions, asJSON bool, out string, require []string) error {
+	var all []*analysis.Findings
+	for _, dir := range dirs {
+		run, err := data.OpenRun(dir)
+		if err != nil {
+			return usage(err)
+		}
+		run.Close()
+		if !data.HasTable(dir, data.Verdicts) {
+			e.say("%s has no verdicts yet: labelling with rules", dir)
+			if _, err := label(ctx, e, dir, judgeFlags{names: "rules"}); err != nil {
+				return err
+			}
+		}
+		f, err := analyse(dir, o)
+		if err != nil {
+			return usage(fmt.Errorf("%s: %w", dir, err))
+		}
+		if err := writeReport(dir, f, o); err != nil {
+			return err
+		}
+		all = append(all, f)
+	}
+	if out != "" {
+		if err := writeFile(out, func(w io.Writer) error { return analysis.WriteReport(w, all...) }); err != nil {
+			return err
+		}
+	}
+	if err := show(e.stdout, all, o, asJSON); err != nil {
+		return err
+	}
+	return checkThresholds(all, require)
+}
+
+// analyse reads the tables of a run and computes its estimates.
+func analyse(dir string, o reportOptions) (*analysis.Findings, error) {
+	d, options, err := dataset(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	return analysis.Analyse(d, options)
+}
+
+// dataset reads the tables of a run.
+func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, error) {
+	run, err := data.OpenRun(dir)
+	if err != nil {
+		return nil, o.analysis, err
+	}
+	m := run.Manifest()
+	if err := run.Close(); err != nil {
+		return nil, o.analysis, err
+	}
+	fold, err := analysis.ParseFold(o.fold)
+	if err != nil {
+		return nil, o.analysis, usage(err)
+	}
+	o.analysis.Fold = fold
+	o.analysis.Created = m.RunID
+	d := analysis.NewDataset(m.Model.Name)
+	d.KeepTexts = o.showText
+	err = errors.Join(
+		each(dir, data.Requests, d.AddRequest),
+		each(dir, data.Predictions, d.AddPrediction),
+		each(dir, data.Trials, d.AddTrial),
+		each(dir, data.Verdicts, d.AddVerdict),
+	)
+	return d, o.analysis, err
+}
+
+// each hands every row of a table to add; a table that is not there has none.
+func each[T any](dir, table string, add func(T)) error {
+	if !data.HasTable(dir, table) {
+		return nil
+	}
+	for row, err := range data.ReadTable[T](dir, table) {
+		if err != nil {
+			return err
+		}
+		add(row)
+	}
+	return nil
+}
+
+// writeReport writes estimates, summary and report into the run directory.
+func writeReport(dir string, f *analysis.Findings, o reportOptions) error {
+	if err := data.WriteTable(dir, data.Estimates, sequence(f.Estimates)); err != nil {
+		return err
+	}
+	err := writeFile(filepath.Join(dir, "summary.json"), func(w io.Writer) error {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(f.Estimates)
+	})
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, "report.html"), func(w io.Writer) error { return analysis.WriteReport(w, f) })
+}
+
+// sequence yields the elements of a slice as rows.
+func sequence[T any](rows []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, row := range rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+// writeFile writes a file under another name and renames it.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Sync(), f.Close())
+	if err == nil {
+		err = errors.Join(os.Chmod(f.Name(), 0o644), os.Rename(f.Name(), path))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// show prints the main table, or the estimates as JSON.
+func show(w io.Writer, all []*analysis.Findings, o reportOptions, asJSON bool) error {
+	if asJSON {
+		var rows []data.Estimate
+		for _, f := range all {
+			rows = append(rows, f.Estimates...)
+		}
+		return json.NewEncoder(w).Encode(rows)
+	}
+	if o.noTable {
+		return nil
+	}
+	for _, f := range all {
+		if err := f.WriteTable(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
