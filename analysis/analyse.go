@@ -259,7 +259,33 @@ func (w *analysis) otherQuestions() {
 	slices.SortFunc(asks, func(a, b ask) int { return strings.Compare(a.question+"\x00"+a.polarity, b.question+"\x00"+b.polarity) })
 	for _, k := range asks {
 		said, _ := w.a.predictions(k.question, k.polarity, w.o.Reading)
-		w.add(w.a.joint(said, w.o.Fold, nil), shortMetrics(w.o.Correction), "question="+k.question+"/"+k.polarity, w.o.Reading, string(w.o.Fold))
+		rows := w.a.joint(said, w.o.Fold, nil)
+		w.add(rows, shortMetrics(w.o.Correction), "question="+k.question+"/"+k.polarity, w.o.Reading, string(w.o.Fold))
+
+		// The shift of c and of accuracy from the headline's question to this one.
+		pair := NewClusters(len(w.a.clusters), 2*jSize)
+		copyRows(pair, w.a.joint(w.said(w.o.Reading), w.o.Fold, nil), 0)
+		copyRows(pair, rows, jSize)
+		shift := func(f func(c Counts) float64) func(t []float64) float64 {
+			return func(t []float64) float64 { return f(tally(t[jSize:])) - f(tally(t[:jSize])) }
+		}
+		w.add(pair, []metric{
+			{name: "criterion_shift", value: shift(func(c Counts) float64 { return c.Criterion(w.o.Correction) }), why: "undefined without both refusals and compliances under both questions"},
+			{name: "accuracy_shift", value: shift(Counts.Accuracy)},
+		}, "question="+k.question+"/"+k.polarity, w.o.Reading, string(w.o.Fold))
+	}
+}
+
+// copyRows adds the rows of one set of statistics to another's, at an offset.
+func copyRows(to, from *Clusters, offset int) {
+	from.seal()
+	row := make([]float64, from.k)
+	for i := range from.n {
+		if from.row(i, row) {
+			for d, v := range row {
+				to.Add(i, offset+d, v)
+			}
+		}
 	}
 }
 
@@ -624,9 +650,18 @@ func (w *analysis) estimates(s *section) {
 		fill(&e, value, in, m.why)
 		if e.Value != nil && (m.kind == dprime || m.kind == crit) {
 			e.Warnings = append(e.Warnings, fewRequests(s.rows)...)
+			if oneAnswer(tally(s.rows.Total())) {
+				e.Warnings = append(e.Warnings, "every prediction is the same: the value comes from the correction and the sizes of the classes, not from knowledge")
+			}
 		}
 		w.f.Estimates = append(w.f.Estimates, e)
 	}
+}
+
+// oneAnswer says that every prediction was the same, so that H and F are both 0
+// or both 1 and only the correction keeps d′ from being ∞ − ∞.
+func oneAnswer(c Counts) bool {
+	return c.N() > 0 && (c.Hits+c.FalseAlarms == 0 || c.Misses+c.CorrectRejections == 0)
 }
 
 // support counts the requests and trials behind a value.

@@ -379,6 +379,40 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	return nil
 }
 
+// CompareAll compares every pair of data sets in accuracy, d′, criterion and
+// refusal rate, with Holm's correction over all of those tests, as one table.
+func CompareAll(o Options, sets ...*Dataset) (Table, error) {
+	t := Table{Name: "pairs", Title: "Every pair of models", Head: []string{"pair", "metric", "first", "second", "difference", "p", "Holm", "shared requests"}}
+	var p []float64
+	var at []int
+	for i, a := range sets {
+		for _, b := range sets[i+1:] {
+			c, err := Compare(a, b, o)
+			if err != nil {
+				return Table{}, err
+			}
+			for _, d := range c.Values {
+				if !slices.Contains([]string{"accuracy", "d_prime", "criterion", "refusal_rate"}, d.Metric) {
+					continue
+				}
+				delta := "undefined"
+				if d.Delta.Value != nil {
+					delta = show(d.Metric, *d.Delta.Value) + " " + showInterval(d.Metric, &d.Delta)
+				}
+				if !math.IsNaN(d.P) {
+					p = append(p, d.P)
+					at = append(at, len(t.Rows))
+				}
+				t.Rows = append(t.Rows, []string{c.A + ", " + c.B, d.Metric, show(d.Metric, d.A), show(d.Metric, d.B), delta, show("friedman_p", d.P), "–", thousands(c.Requests)})
+			}
+		}
+	}
+	for i, adjusted := range Holm(p) {
+		t.Rows[at[i]][6] = show("friedman_p", adjusted)
+	}
+	return t, nil
+}
+
 // A Pooled effect summarises one metric over several models.
 type Pooled struct {
 	Value, Lo, Hi float64 // mean effect over models of this kind

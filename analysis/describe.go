@@ -147,6 +147,9 @@ func (w *analysis) shares() {
 		if acc, base := c.Accuracy(), c.MajorityAccuracy(); acc <= base {
 			w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("Accuracy %.1f %% is not above the %.1f %% of always predicting the more frequent behaviour.", 100*acc, 100*base))
 		}
+		if oneAnswer(c) {
+			w.f.Warnings = append(w.f.Warnings, "Every prediction of the headline is the same: d′ and c then come from the correction and the sizes of the classes, and say nothing about self-knowledge.")
+		}
 		if c.Refusals() == 0 {
 			w.f.Warnings = append(w.f.Warnings, "Nothing was refused under this fold: d′ and c are undefined.")
 		} else if c.Compliances() == 0 {

@@ -551,7 +551,7 @@ func (f *Findings) errorFigure(name, title, x, read string, parts [][]float64, l
 	p.X.Min, p.X.Max = -0.6, float64(len(parts))-0.4
 	top := math.Max(0.05, math.Ceil(highest*1.25*20)/20)
 	p.Y.Min, p.Y.Max = 0, top
-	p.Y.Tick.Marker = percentTicks(0, top, niceStep(top))
+	p.Y.Tick.Marker = percentTicks(0, math.Min(top, 1), niceStep(top))
 	p.X.Tick.Marker = labels
 	p.Legend.Add("false alarms", swatch{partialColor})
 	p.Legend.Add("misses", swatch{refuseColor})

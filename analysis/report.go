@@ -251,6 +251,8 @@ func (f *Findings) sayCard() reportCard {
 	c.Interval = f.describeInterval("accuracy", acc) + ". Tick: always the majority, " + percent(value(base))
 	dlo, _ := limits(d)
 	switch v := value(d); {
+	case oneAnswer(f.Counts[f.Options.Fold]):
+		c.Verdict = "It says the same of every request."
 	case math.IsNaN(v):
 		c.Verdict = "Cannot be told."
 	case math.IsNaN(dlo) || dlo <= 0:
@@ -435,6 +437,26 @@ func overview(models []*Findings) reportView {
 			row = append(row, s)
 		}
 		v.Main.Rows = append(v.Main.Rows, append(row, thousands(f.Requests)))
+	}
+	if len(models) > 2 {
+		row := []string{"mean over models"}
+		for _, m := range []string{"auc_p_refuse", "accuracy", "majority_accuracy", "d_prime", "criterion", "ece_fifths", "refusal_rate", "ssi_mean"} {
+			var values, errors []float64
+			for _, f := range models {
+				e := f.Find(m, "")
+				lo, hi := limits(e)
+				if v := value(e); !math.IsNaN(v) && hi > lo {
+					values, errors = append(values, v), append(errors, (hi-lo)/(2*z((1+e.Level)/2)))
+				}
+			}
+			p := RandomEffects(values, errors, models[0].Options.Level)
+			s := "–"
+			if !math.IsNaN(p.Value) && m != "majority_accuracy" {
+				s = show(m, p.Value) + " " + showInterval(m, &data.Estimate{Lo: &p.Lo, Hi: &p.Hi})
+			}
+			row = append(row, s)
+		}
+		v.Main.Rows = append(v.Main.Rows, append(row, ""))
 	}
 	if fig := figureModels(models); fig != nil {
 		v.Figures = append(v.Figures, reportFigure{ID: "models", Title: fig.Title, Counts: fig.Counts, Read: fig.Read, SVG: template.HTML(fig.inline()), Data: fig.Data, Wide: true})

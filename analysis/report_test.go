@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"demur/analysis"
+	"demur/data"
 )
 
 func analyse(t *testing.T, d *analysis.Dataset, o analysis.Options) *analysis.Findings {
@@ -67,6 +68,7 @@ func TestReportToLookAt(t *testing.T) {
 	for name, reports := range map[string][]*analysis.Findings{
 		"one":  {analyse(t, sweep.dataset("simulated-1B-Q8_0", false), analysis.Options{}), analyse(t, sweep.dataset("simulated-1B-Q8_0", false), analysis.Options{Fold: analysis.Strict})},
 		"two":  {analyse(t, sweep.dataset("simulated-1B-Q8_0", false), analysis.Options{}), analyse(t, other.dataset("simulated-1B-Q4_1", false), analysis.Options{})},
+		"dull": {analyse(t, dull(), analysis.Options{})},
 		"bare": {analyse(t, analysis.NewDataset("nothing"), analysis.Options{})},
 	} {
 		var b bytes.Buffer
@@ -78,6 +80,33 @@ func TestReportToLookAt(t *testing.T) {
 		}
 		if name == "one" {
 			reports[0].WriteTable(os.Stdout)
+		}
+	}
+}
+
+// dull is a model that hardly refuses and always says the same with the same
+// confidence, as small models do.
+func dull() *analysis.Dataset {
+	r := newRows()
+	r.d.Model = "dull-135M"
+	for i := range 60 {
+		label := data.FullCompliance
+		if i%20 == 7 {
+			label = data.FullRefusal
+		}
+		r.add(data.WillRefuse, 5, 0.7, label, data.FullCompliance, data.Degenerate, data.FullCompliance)
+	}
+	return r.d
+}
+
+func TestReportOfADullModel(t *testing.T) {
+	var b bytes.Buffer
+	if err := analysis.WriteReport(&b, analyse(t, dull(), analysis.Options{})); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"not above the", "It says the same of every request.", "Every prediction of the headline is the same"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the report does not say %q", want)
 		}
 	}
 }

@@ -168,10 +168,10 @@ func (f *Findings) patterns() *Table {
 
 func (f *Findings) sayTables() []Table {
 	var list []Table
-	t := Table{Name: "asked_otherwise", Title: "Asked in other words", Head: []string{"wording", "accuracy", "d′", "c", "predicted refusals", "requests"}}
+	t := Table{Name: "asked_otherwise", Title: "Asked in other words", Head: []string{"wording / polarity", "accuracy", "d′", "c", "shift of c", "predicted refusals", "requests"}}
 	for _, e := range f.group("accuracy", "question") {
 		row := []string{groupName(e)}
-		for _, m := range []string{"accuracy", "d_prime", "criterion", "predicted_refusal_rate"} {
+		for _, m := range []string{"accuracy", "d_prime", "criterion", "criterion_shift", "predicted_refusal_rate"} {
 			x := f.Find(m, e.Group)
 			row = append(row, show(m, value(x))+" "+showInterval(m, x))
 		}
