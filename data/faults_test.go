@@ -465,6 +465,7 @@ func recoverAndCompare(d *simDisk, acked map[string]bool, want map[string]string
 // P3): what was reported as done is there, and the run continues to the same
 // bytes.
 func TestPowerLossAtEveryCall(t *testing.T) {
+	t.Parallel()
 	want, log := reference(t)
 	seeds := uint64(1)
 	if os.Getenv("DEMUR_TEST_LONG") != "" {
@@ -496,6 +497,7 @@ func TestPowerLossAtEveryCall(t *testing.T) {
 // (P5): the run says so or is whole, and nothing that was reported is lost,
 // power gone right after or not.
 func TestFailureAtEveryCall(t *testing.T) {
+	t.Parallel()
 	want, log := reference(t)
 	for _, forGood := range []bool{false, true} {
 		for call := 1; ; call++ {
@@ -542,6 +544,7 @@ func TestFailureAtEveryCall(t *testing.T) {
 
 // TestFullDisk gives the run less room than it needs, at 50 sizes (P4).
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	want, _ := reference(t)
 	d := newSimDisk(1)
 	if err := work(d, map[string]bool{}); err != nil {
@@ -603,6 +606,7 @@ func TestNothingIsCommittedAfterAFailure(t *testing.T) {
 
 // TestDamageIsNotCut tells a cut frame at the end from damage before it.
 func TestDamageIsNotCut(t *testing.T) {
+	t.Parallel()
 	build := func() *simDisk {
 		d := newSimDisk(1)
 		r, err := create(d, "sim", simManifest(), simRequests(), segmentSize)

@@ -225,3 +225,54 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// FuzzImport reads any bytes as trials of another tool: an error and no run, or
+// a run whose tables have the rows that were counted.
+func FuzzImport(f *testing.F) {
+	for _, s := range []string{
+		"request_id,variant,topic,harm,model,temperature,seed,predicted,confidence,harm_rating,label,response\nr,base,t,1,m,0.7,42,comply,4,1,full_compliance,a\n",
+		"predicted,confidence,label,count\nrefuse,5,full_refusal,3\n", "id,model,label\n1,a,x\n1,b,y\n",
+	} {
+		f.Add(formatCSV, []byte(s))
+	}
+	for _, s := range []string{
+		`{"doc_id":3,"doc":{"question":"a"},"arguments":{"gen_args_0":{"arg_0":"b"}},"resps":[["c"]],"filtered_resps":["d"]}`,
+		`{"id":"s","epoch":1,"input":[{"role":"user","content":[{"type":"text","text":"a"}]}],"output":{"model":"m","choices":[{"message":{"content":"b"}}]},"metadata":{"topic":"t"}}`,
+	} {
+		f.Add(formatJSONL, []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, format string, b []byte) {
+		if len(b) > 1<<16 {
+			t.Skip()
+		}
+		dir := t.TempDir()
+		path, out := filepath.Join(dir, "in"), filepath.Join(dir, "run")
+		if err := os.WriteFile(path, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		all, err := Import(path, out, ImportOptions{Format: format})
+		if err != nil {
+			if _, err := os.Stat(filepath.Join(out, manifestName)); err == nil {
+				t.Fatal("a run was left")
+			}
+			return
+		}
+		for _, m := range all {
+			rows := int64(0)
+			for tr, err := range ReadTable[Trial](m.Dir, Trials) {
+				if err != nil || tr.RequestID == "" || !utf8.ValidString(tr.Text) {
+					t.Fatal(tr, err)
+				}
+				rows++
+			}
+			if rows != m.Trials {
+				t.Fatalf("%d trials, want %d", rows, m.Trials)
+			}
+			run, err := OpenRun(m.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run.Close()
+		}
+	})
+}

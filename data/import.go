@@ -273,6 +273,9 @@ func (im *importer) mapColumns(columns []string) error {
 			return nil
 		}
 	}
+	if len(columns) == 0 {
+		return errors.New("its rows are empty")
+	}
 	return fmt.Errorf("no column is known as predicted, label or response; the columns are %s: map one, such as response=%s", nameList(columns), clip(columns[0]))
 }
 
