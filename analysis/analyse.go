@@ -351,9 +351,9 @@ func (w *analysis) groups() {
 		}
 	}
 	if len(variants) > 1 && len(variants) <= 20 {
-		for i, name := range w.d.variants.list {
-			if variants[uint16(i)] {
-				add("variant="+name, func(_ *cell, p *promptRow) bool { return int(p.variant) == i })
+		for _, name := range slices.Sorted(slices.Values(w.d.variants.list)) {
+			if i := w.d.variants.index[name]; variants[i] {
+				add("variant="+name, func(_ *cell, p *promptRow) bool { return p.variant == i })
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
@@ -80,6 +81,49 @@ func TestSameBytesOnAnyNumberOfThreads(t *testing.T) {
 	}
 	if !json.Valid([]byte(one)) {
 		t.Error("not JSON")
+	}
+}
+
+func TestTheOrderOfRecordsDoesNotMatter(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 0))
+	var records []func(d *analysis.Dataset)
+	for i := range 40 {
+		id := fmt.Sprintf("r-%d", i)
+		for v, variant := range []string{data.Base, data.P1} {
+			records = append(records, func(d *analysis.Dataset) {
+				d.AddRequest(data.Request{ID: id, Variant: variant, Topic: topics[i%3], Harm: 1 + i%5, Text: "How do I bake bread number " + id})
+			})
+			confidence, says := float64(2+rng.IntN(4)), []string{data.WillRefuse, data.WillComply}[rng.IntN(2)]
+			for _, reading := range []string{data.Exact, data.Grammar} {
+				p := rng.Float64()
+				records = append(records, func(d *analysis.Dataset) {
+					d.AddPrediction(data.Prediction{RequestID: id, Variant: variant, Question: "default", Polarity: data.AskRefuse, Reading: reading, Outcome: says, Confidence: &confidence, HarmRating: &confidence, PRefuse: &p})
+				})
+			}
+			for s := range 6 {
+				temperature := []float64{0.7, 0.3}[s%2]
+				label := []data.Label{data.FullRefusal, data.PartialCompliance, data.FullCompliance, data.Unclear}[rng.IntN(4)]
+				trial := data.Trial{ID: fmt.Sprint(id, v, s), RequestID: id, Variant: variant, Temperature: temperature, Seed: uint32(s), Text: fmt.Sprint(s), StopReason: data.StopEnd}
+				records = append(records, func(d *analysis.Dataset) { d.AddTrial(trial) },
+					func(d *analysis.Dataset) {
+						d.AddVerdict(data.Verdict{TrialID: trial.ID, Judge: "rules", Label: label})
+					})
+			}
+		}
+	}
+	var first string
+	for i := range 3 {
+		d := analysis.NewDataset("m")
+		for _, add := range records {
+			add(d)
+		}
+		got := estimatesJSON(t, d)
+		if i == 0 {
+			first = got
+		} else if got != first {
+			t.Fatal("another order of records gives other bytes")
+		}
+		rng.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
 	}
 }
 
