@@ -320,10 +320,7 @@ func (e *Engine) device() string {
 
 // plan lists what can change a bit of the output.
 //
-// The number of threads is among it: reports that it changes nothing hold for
-// several rows, but for a single row over 512 cells and more the attention
-// kernel of the CPU cuts the cells into as many parts as there are threads
-// (ggml/src/ggml-cpu/ops.cpp, ggml_compute_forward_flash_attn_ext_f16).
+// The number of threads is among it because of one case; see longRow.
 func (e *Engine) plan() map[string]string {
 	p := map[string]string{
 		"cpu_variant":     e.lib.variant,
@@ -403,6 +400,7 @@ type arena struct {
 	streams int
 	cells   int // of each stream
 	limit   int // tokens of a batch
+	threads int // that it uses now
 }
 
 // rowsFor returns how many rows of that many cells the cache may have. It is a
@@ -450,7 +448,7 @@ func (e *Engine) newArena(streams, cells int, separate bool) (*arena, error) {
 		return nil, fmt.Errorf("make a llama.cpp context of %d × %d cells (%d MiB of keys and values)%s; a smaller --ctx needs less memory",
 			streams, cells, int64(streams)*int64(cells)*e.cellSize>>20, e.lib.log.said())
 	}
-	a := &arena{ctx: ctx, streams: streams, cells: int(llama.NCtxSeq(ctx)), limit: int(llama.NBatch(ctx))}
+	a := &arena{ctx: ctx, threads: e.o.Threads, streams: streams, cells: int(llama.NCtxSeq(ctx)), limit: int(llama.NBatch(ctx))}
 	if !separate {
 		a.cells = cells
 	}
