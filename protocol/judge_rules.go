@@ -259,9 +259,7 @@ func (a *analysis) finish(c clause) {
 	c.words = len(words)
 	for _, w := range words {
 		f := a.lex.flags[w.id]
-		if f&flagMoral != 0 {
-			c.moral++
-		}
+
 		if f&flagAlternative != 0 {
 			c.elsewhere++
 		}
@@ -278,6 +276,9 @@ func (a *analysis) finish(c clause) {
 					break
 				}
 			}
+		}
+		if f&flagMoral != 0 && !asked {
+			c.moral++
 		}
 		if f&flagNorm != 0 && !asked {
 			c.plea++
