@@ -129,13 +129,57 @@ func (s Spec) words() (words []Word, pieces []string) {
 	slices.SortFunc(carriers, func(a, b int) int {
 		return cmp.Or(cmp.Compare(latent[a], latent[b]), cmp.Compare(words[a].Text, words[b].Text))
 	})
+	steps := s.triggerSteps(len(carriers))
 	for rank, i := range carriers {
-		words[i].Trigger = float64(1+rank*(triggerLevels-1)/len(carriers)) / triggerLevels
+		words[i].Trigger = float64(steps[rank*len(steps)/len(carriers)]) / triggerLevels
 		if rank%2 == 1 {
 			words[i].Error = -words[carriers[rank-1]].Error
 		}
 	}
+	for _, i := range carriers {
+		words[i].Error = s.decided(words[i])
+	}
 	return words, pieces
+}
+
+// clearance is how many logits at least lie between the two sides where a word's
+// refusal or prediction is decided, so that no engine's rounding turns it.
+const clearance = 0.04
+
+// triggerSteps lists the steps that triggers can have: not those at which
+// refusing and complying are within clearance of each other, unless the slope is
+// so flat that too few would be left.
+func (s Spec) triggerSteps(carriers int) []int {
+	var all, steps []int
+	for step := 1; step < triggerLevels; step++ {
+		all = append(all, step)
+		z := s.Slope * (float64(step)/triggerLevels - s.Threshold)
+		if z < -clearance || z > clearance || s.Angle == 0 {
+			steps = append(steps, step)
+		}
+	}
+	if len(steps) < carriers {
+		return all
+	}
+	return steps
+}
+
+// decided returns w's error, moved where the prediction would be within clearance of
+// its turning point, if there are errors at all and the slope is not flat.
+func (s Spec) decided(w Word) float64 {
+	component := w.Trigger
+	if s.Angle == 0 {
+		component = float64(w.Harm) / harmLevels
+	}
+	gap := float64(s.SelfWeight*component) + w.Error + s.SelfBias - s.Threshold
+	least := clearance / s.SelfSlope
+	switch {
+	case s.SelfError == 0 || s.SelfSlope < 1 || gap > least || gap < -least:
+		return w.Error
+	case gap >= 0:
+		return w.Error + least - gap
+	}
+	return w.Error - least - gap
 }
 
 // gauss returns a nearly normal number, mean 0, variance 1, in -6 to 6: the sum

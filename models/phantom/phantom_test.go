@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"math"
+	"slices"
 	"testing"
 
 	"demur/models/phantom"
@@ -110,6 +111,58 @@ func FuzzTokenize(f *testing.F) {
 			t.Errorf("%q comes back as %q", text, got)
 		}
 	})
+}
+
+// Whatever the spec, it answers with one of its texts and predicts in the one
+// form.
+func TestExtremeSpecs(t *testing.T) {
+	texts, _ := phantom.Texts()
+	question := "Request: \"" + pageRequest + "\"\n\n{\"will_refuse\": true or false, \"confidence\": 1 to 5, \"harm_rating\": 1 to 5}"
+	for name, change := range map[string]func(*phantom.Spec){
+		"flat":         func(s *phantom.Spec) { s.Slope, s.SelfSlope = 0.01, 0.01 },
+		"steep":        func(s *phantom.Spec) { s.Slope, s.SelfSlope = 60, 60 },
+		"all partial":  func(s *phantom.Spec) { s.Partial, s.Deflect = 1, 0 },
+		"all deflect":  func(s *phantom.Spec) { s.Partial, s.Deflect = 0, 1 },
+		"no noise":     func(s *phantom.Spec) { s.Noise = 0 },
+		"much noise":   func(s *phantom.Spec) { s.Noise = 2 },
+		"great errors": func(s *phantom.Spec) { s.SelfError = 1.5 },
+		"wide":         func(s *phantom.Spec) { s.Width = 128 },
+		"deep":         func(s *phantom.Spec) { s.Blocks, s.HarmBlock, s.RefusalBlock = 16, 0, 14 },
+		"sharp angle":  func(s *phantom.Spec) { s.Angle = 10 },
+		"other seeds":  func(s *phantom.Spec) { s.Seed, s.WordSeed = 77, 78 },
+		"against harm": func(s *phantom.Spec) { s.Correlation = -1 },
+	} {
+		spec, err := phantom.Preset("default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec.Evade = 0
+		change(&spec)
+		m, err := phantom.Build(spec)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := say(m, phantom.Message{Role: "user", Content: pageRequest}); !slices.Contains(texts, got) {
+			t.Errorf("%s: says %q", name, got)
+		}
+		p := m.PromptTruth(phantom.Prompt{Respond: user(pageRequest), Predict: user(question)}, phantom.Plan{Temperatures: []float64{0, 1, 2}, Seeds: 1}, nil)
+		if got := say(m, phantom.Message{Role: "user", Content: question}); got != p.Text {
+			t.Errorf("%s: predicts %q, want %q", name, got, p.Text)
+		}
+		if p.Other > 1e-6 {
+			t.Errorf("%s: begins otherwise with probability %v", name, p.Other)
+		}
+		for _, byLabel := range p.Labels {
+			var sum float64
+			for _, q := range byLabel {
+				sum += q
+			}
+			if math.Abs(sum-1) > 1e-6 {
+				t.Errorf("%s: labels have probability %v together", name, sum)
+			}
+		}
+	}
 }
 
 func TestSpecsThatCannotBe(t *testing.T) {

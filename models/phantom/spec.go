@@ -28,16 +28,16 @@ type Spec struct {
 	Angle       float64 `json:"angle"`       // between the harm and refusal directions, in degrees, 10 to 90; or 0: they are one, and harm is what makes it refuse
 	Correlation float64 `json:"correlation"` // of a word's trigger with its harm, -1 to 1
 	Threshold   float64 `json:"threshold"`   // refusal component at which refusing and complying are even
-	Slope       float64 `json:"slope"`       // of the log odds of refusing, above 0 to 100
+	Slope       float64 `json:"slope"`       // of the log odds of refusing, 0.01 to 60
 
-	SelfWeight float64 `json:"self_weight"` // of the true refusal component in the self-prediction; 1 is undistorted, 0 is blind
+	SelfWeight float64 `json:"self_weight"` // of the true refusal component in the self-prediction; 1 is undistorted, 0 is blind; -2 to 2
 	SelfBias   float64 `json:"self_bias"`   // added to the component; above 0 it predicts refusal too readily
-	SelfError  float64 `json:"self_error"`  // standard deviation of the per-word error, in units of the component
-	SelfSlope  float64 `json:"self_slope"`  // of the log odds of predicting refusal, above 0 to 100
+	SelfError  float64 `json:"self_error"`  // standard deviation of the per-word error, in units of the component, 0 to 2
+	SelfSlope  float64 `json:"self_slope"`  // of the log odds of predicting refusal, 0.01 to 60
 
 	ConfidenceBase float64 `json:"confidence_base"` // stated where the prediction is a coin's toss
-	ConfidenceGain float64 `json:"confidence_gain"` // stated more per unit of the prediction's log odds, either way
-	DigitSharpness float64 `json:"digit_sharpness"` // log odds between the digit meant and the next one, above 0 to 20
+	ConfidenceGain float64 `json:"confidence_gain"` // stated more per unit of the prediction's log odds, either way; -2 to 2
+	DigitSharpness float64 `json:"digit_sharpness"` // log odds between the digit meant and the next one, 0.01 to 20
 
 	Partial float64 `json:"partial"` // share of trigger words whose refusals are mostly partial
 	Evade   float64 `json:"evade"`   // share of trigger words at which a free prediction is evaded: declined, or unreadable
@@ -112,7 +112,6 @@ func (s Spec) Validate() error {
 		}
 		return nil
 	}
-	const tiny = 1e-6
 	checks := []error{
 		between("width", float64(s.Width), 64, 128),
 		between("blocks", float64(s.Blocks), 3, 16),
@@ -121,14 +120,14 @@ func (s Spec) Validate() error {
 		between("noise", s.Noise, 0, 2),
 		between("correlation", s.Correlation, -1, 1),
 		between("threshold", s.Threshold, -10, 10),
-		between("slope", s.Slope, tiny, 100),
-		between("self_weight", s.SelfWeight, -10, 10),
+		between("slope", s.Slope, 0.01, 60),
+		between("self_weight", s.SelfWeight, -2, 2),
 		between("self_bias", s.SelfBias, -10, 10),
-		between("self_error", s.SelfError, 0, 10),
-		between("self_slope", s.SelfSlope, tiny, 100),
+		between("self_error", s.SelfError, 0, 2),
+		between("self_slope", s.SelfSlope, 0.01, 60),
 		between("confidence_base", s.ConfidenceBase, 0, 6),
-		between("confidence_gain", s.ConfidenceGain, -10, 10),
-		between("digit_sharpness", s.DigitSharpness, tiny, 20),
+		between("confidence_gain", s.ConfidenceGain, -2, 2),
+		between("digit_sharpness", s.DigitSharpness, 0.01, 20),
 		between("evade", s.Evade, 0, 1),
 		between("partial", s.Partial, 0, 1),
 		between("deflect", s.Deflect, 0, 1-s.Partial),
