@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode"
+	"unicode/utf8"
 )
 
 func TestFrames(t *testing.T) {
@@ -128,4 +130,29 @@ func TestTail(t *testing.T) {
 	if len(w.kept) > 2*tailSize || len(w.line) > lineSize || len(w.said()) > wordSize+10 {
 		t.Errorf("a line of 100 MiB: kept %d and %d bytes, said %d", len(w.kept), len(w.line), len(w.said()))
 	}
+}
+
+// FuzzTail holds that whatever a child writes, and in whatever pieces, what is
+// quoted of it is one printable line of bounded length.
+func FuzzTail(f *testing.F) {
+	f.Add([]byte("ggml.c:1: GGML_ASSERT(n > 0) failed\n"), 3)
+	f.Add([]byte("\x1b]0;title\x07\x1b[31mred\u2028line\u202e\xff\n"), 1)
+	f.Add([]byte("terminate called\n  what():  std::bad_alloc"), 100)
+	f.Fuzz(func(t *testing.T, written []byte, piece int) {
+		var w tail
+		for rest := written; len(rest) > 0; {
+			n := min(len(rest), 1+int(uint(piece)%1000))
+			w.Write(rest[:n])
+			rest = rest[n:]
+		}
+		said := w.said()
+		if !utf8.ValidString(said) || len(said) > wordSize+10 {
+			t.Errorf("said %d bytes, valid %v", len(said), utf8.ValidString(said))
+		}
+		for _, r := range said {
+			if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
+				t.Errorf("said %q, with %U", said, r)
+			}
+		}
+	})
 }

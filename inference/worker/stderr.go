@@ -109,7 +109,7 @@ func printable(s string) string {
 			escape = true
 		case r == '\t':
 			b.WriteByte(' ')
-		case r == utf8.RuneError, unicode.IsControl(r), unicode.Is(unicode.Cf, r):
+		case r == utf8.RuneError, unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp):
 		default:
 			b.WriteRune(r)
 		}
