@@ -26,13 +26,21 @@ type finding struct {
 
 func newDoctor(e *env) *cobra.Command {
 	var f engineFlags
-	var asJSON bool
+	var asJSON, printLib bool
 	var model string
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Is this machine ready? Library, folders, a real run of the phantom",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if printLib {
+				dir, err := llamacpp.FindLibrary(f.lib)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(e.stdout, dir)
+				return nil
+			}
 			all := examine(cmd.Context(), e, f, model)
 			bad := 0
 			for _, x := range all {
@@ -65,6 +73,7 @@ func newDoctor(e *env) *cobra.Command {
 	bindEngine(c, &f)
 	c.Flags().StringVarP(&model, "model", "m", models.Phantom, "model to try")
 	c.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	c.Flags().BoolVar(&printLib, "print-lib", false, "print the folder of the libraries that would be used, and stop")
 	return c
 }
 
