@@ -287,7 +287,7 @@ func (e *Engine) doubt(p *prepared, s data.Sampling, r result) *failure {
 		// Counted too late, but the server cuts without a word.
 		return &failure{data.ErrOverflow, overflow(r.promptTokens, s.MaxTokens, e.context), never, true}
 	case e.o.Renderer != nil && e.counts && r.promptTokens != p.answer.PromptTokens+e.surplus:
-		return &failure{data.ErrEngine, fmt.Sprintf("the server saw %d prompt tokens, the model's own tokenizer counts %d: it was shown another prompt", r.promptTokens-e.surplus, p.answer.PromptTokens), never, true}
+		return &failure{data.ErrEngine, fmt.Sprintf("the server saw %d prompt tokens, the model's own tokenizer counts %d: it was shown another prompt (does a message hold the name of a control token?)", r.promptTokens-e.surplus, p.answer.PromptTokens), never, true}
 	}
 	return nil
 }
