@@ -94,8 +94,9 @@ type Engine struct {
 var _ inference.Engine = (*Engine)(nil)
 
 // Open finds the server and the model, checks that they are what they should
-// be, and loads the model, however long that takes. Errors wrap
-// inference.ErrUnavailable and say what to type.
+// be, and loads the model, however long that takes. Errors say what to type;
+// those of the server and the model wrap inference.ErrUnavailable, those of the
+// options do not.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	e, err := open(ctx, o)
 	if err != nil && o.Renderer != nil {
