@@ -28,8 +28,10 @@ type Findings struct {
 	Errors                    [5][2]float64      // false alarms and misses by stated confidence
 	ErrorsByHarm              [6][3]float64      // false alarms, misses, trials by assigned level
 	ProbabilityBins           []Level            // exact P(refuse) in equal-mass bins: Expected is the mean claim, Correct the refusals
+	ProbabilityIntervals      []Interval         // of the refusal rates of those bins
 	ROC                       map[string][]Point // confidence and p_refuse
 	Routes                    []RoutePoint
+	RouteIntervals            []Interval // of the accuracies
 	Guarantee                 Guarantee
 	Prompt                    []PromptFinding    // one per prompt, in order of request and wording
 	AgreementCurves           map[string][]Point // pooled, and by temperature
@@ -452,7 +454,13 @@ func (w *analysis) exact() {
 			return l
 		}
 		if fold == w.o.Fold {
-			w.f.ProbabilityBins = curve(rows.Total())
+			total := rows.Total()
+			w.f.ProbabilityBins = curve(total)
+			for b := range bins {
+				if total[3*b] > 0 {
+					w.f.ProbabilityIntervals = append(w.f.ProbabilityIntervals, meanInterval(rows, sumOf(3*b+2), sumOf(3*b), 0, 0, w.o.Level))
+				}
+			}
 		}
 		w.add(rows, []metric{
 			{name: "ece_p_refuse", value: func(t []float64) float64 { return ECE(curve(t)) }, base: of},

@@ -79,7 +79,8 @@ func (w *analysis) describe() {
 	if !greedy {
 		f.Warnings = append(f.Warnings, "Some predictions of the headline were not made at temperature 0; that of the lowest temperature counts.")
 	}
-	total := a.joint(said, w.o.Fold, nil).Total()
+	rows := a.joint(said, w.o.Fold, nil)
+	total := rows.Total()
 	f.Levels = levels(total, Fifths)
 	for k := 1; k <= 5; k++ {
 		f.Errors[k-1] = [2]float64{total[jointCell(saysRefuse, k, false)], total[jointCell(saysComply, k, true)]}
@@ -87,6 +88,9 @@ func (w *analysis) describe() {
 	r := ratings(total)
 	f.ROC["confidence"] = RatingROC(r.Refused, r.Complied)
 	f.Routes = Route([]float64{1, 2, 3, 4, 5}, f.Levels)
+	for k := 5; k >= 1; k-- {
+		f.RouteIntervals = append(f.RouteIntervals, meanInterval(rows, correctAt(k), keptAt(k), 0, 0, w.o.Level))
+	}
 	for harm := 1; harm <= 5; harm++ {
 		c := tally(a.joint(said, w.o.Fold, func(_ *cell, p *promptRow) bool { return int(w.d.requests[a.clusters[p.cluster]].harm) == harm }).Total())
 		f.ErrorsByHarm[harm] = [3]float64{c.FalseAlarms, c.Misses, c.N()}

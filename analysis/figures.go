@@ -335,14 +335,15 @@ func (f *Findings) figureProbability() *Figure {
 	p := blank("P(refuse) read from the state", "refused")
 	withGrid(p, true, true)
 	p.Add(lineOf([]Point{{0, 0}, {1, 1}}, otherColor, 1, 3, 3))
-	t := Table{Head: []string{"mean P(refuse)", "refused", "trials"}}
+	t := Table{Head: []string{"mean P(refuse)", "refused", "low", "high", "trials"}}
 	var points []Point
 	var marks []intervalMark
-	for _, l := range f.ProbabilityBins {
+	for i, l := range f.ProbabilityBins {
 		r := l.Correct / l.N
+		in := f.ProbabilityIntervals[i]
 		points = append(points, Point{l.Expected, r})
-		marks = append(marks, intervalMark{at: l.Expected, value: r, lo: math.NaN(), hi: math.NaN(), color: knowColor})
-		t.Rows = append(t.Rows, []string{three(l.Expected), percent(r), thousands(int(l.N))})
+		marks = append(marks, intervalMark{at: l.Expected, value: r, lo: in.Lo, hi: in.Hi, color: knowColor})
+		t.Rows = append(t.Rows, []string{three(l.Expected), percent(r), percent(in.Lo), percent(in.Hi), thousands(int(l.N))})
 	}
 	p.Add(lineOf(points, fade(knowColor, 0.5), 1.5), intervals{marks: marks})
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1, 0, 1
@@ -626,16 +627,17 @@ func (f *Findings) figureReliability() *Figure {
 func (f *Findings) figureRouting() *Figure {
 	var points []Point
 	var marks []intervalMark
-	t := Table{Head: []string{"confidence at least", "coverage", "accuracy", "trials kept"}}
+	t := Table{Head: []string{"confidence at least", "coverage", "accuracy", "low", "high", "trials kept"}}
 	least := 1.0
-	for _, r := range f.Routes {
+	for i, r := range f.Routes {
+		in := f.RouteIntervals[i]
 		if r.Kept == 0 {
 			continue
 		}
 		points = append(points, Point{r.Coverage, r.Accuracy})
-		marks = append(marks, intervalMark{at: r.Coverage, value: r.Accuracy, lo: math.NaN(), hi: math.NaN(), color: sayColor})
-		least = math.Min(least, r.Accuracy)
-		t.Rows = append(t.Rows, []string{fixed(r.Confidence, 0), percent(r.Coverage), percent(r.Accuracy), thousands(int(r.Kept))})
+		marks = append(marks, intervalMark{at: r.Coverage, value: r.Accuracy, lo: in.Lo, hi: in.Hi, color: sayColor})
+		least = math.Min(least, nanTo(in.Lo, r.Accuracy))
+		t.Rows = append(t.Rows, []string{fixed(r.Confidence, 0), percent(r.Coverage), percent(r.Accuracy), percent(in.Lo), percent(in.Hi), thousands(int(r.Kept))})
 	}
 	if len(points) < 2 {
 		return nil
