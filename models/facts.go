@@ -118,8 +118,10 @@ func (h *header) checkPart(i, of int) *Error {
 	case !split:
 		return &Error{Kind: ErrDamaged, Problem: fmt.Sprintf("its name says part %d of %d, but it is a whole model", i+1, of), Hint: "rename the file"}
 	case count != of && of == 1 && count > 1:
-		return &Error{Kind: ErrMissing, Problem: fmt.Sprintf("it is one of %d parts of a model, but its name does not say so", count),
-			Hint: fmt.Sprintf("name the parts NAME-00001-of-%05d.gguf and so on, as llama.cpp expects", count)}
+		return &Error{
+			Kind: ErrMissing, Problem: fmt.Sprintf("it is one of %d parts of a model, but its name does not say so", count),
+			Hint: fmt.Sprintf("name the parts NAME-00001-of-%05d.gguf and so on, as llama.cpp expects", count),
+		}
 	case count != of || no != i:
 		return &Error{Kind: ErrDamaged, Problem: fmt.Sprintf("its name says part %d of %d, its header part %d of %d", i+1, of, no+1, count), Hint: "rename the files"}
 	}

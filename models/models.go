@@ -100,12 +100,16 @@ func Resolve(ctx context.Context, name string, o Options) (File, error) {
 			}
 		}
 		if listed {
-			return File{}, &Error{Kind: ErrMissing, Name: name, Problem: "this model of the catalogue is not on this machine",
-				Hint: "fetch it: tools/models.sh " + entry.Name}
+			return File{}, &Error{
+				Kind: ErrMissing, Name: name, Problem: "this model of the catalogue is not on this machine",
+				Hint: "fetch it: tools/models.sh " + entry.Name,
+			}
 		}
 	}
-	return File{}, &Error{Kind: ErrMissing, Name: name, Problem: "there is no such file, and no such model in the models folder",
-		Hint: "give the path of a GGUF file, ollama:NAME for a model of Ollama, or phantom; demur models lists what is there"}
+	return File{}, &Error{
+		Kind: ErrMissing, Name: name, Problem: "there is no such file, and no such model in the models folder",
+		Hint: "give the path of a GGUF file, ollama:NAME for a model of Ollama, or phantom; demur models lists what is there",
+	}
 }
 
 // open describes the GGUF file at path and finds its other parts.
@@ -119,8 +123,10 @@ func open(path, kind string) (File, error) {
 		info, err := os.Stat(p)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return File{}, &Error{Kind: ErrMissing, Name: p, Problem: fmt.Sprintf("this part of a model in %d parts is missing", len(parts)),
-				Hint: "put all parts into one folder under their own names"}
+			return File{}, &Error{
+				Kind: ErrMissing, Name: p, Problem: fmt.Sprintf("this part of a model in %d parts is missing", len(parts)),
+				Hint: "put all parts into one folder under their own names",
+			}
 		case err != nil:
 			return File{}, unreadable(p, err)
 		case info.IsDir():

@@ -174,11 +174,15 @@ func resolveOllama(ctx context.Context, name string, o Options) (File, error) {
 		}
 	}
 	if errors.Is(last, fs.ErrPermission) {
-		return File{}, &Error{Kind: ErrUnreadable, Name: OllamaPrefix + name, Err: last, Problem: "no permission to read Ollama's model store (its service runs as a user of its own)",
-			Hint: "run it through the server, --engine ollama, or give OLLAMA_MODELS a store that you can read"}
+		return File{}, &Error{
+			Kind: ErrUnreadable, Name: OllamaPrefix + name, Err: last, Problem: "no permission to read Ollama's model store (its service runs as a user of its own)",
+			Hint: "run it through the server, --engine ollama, or give OLLAMA_MODELS a store that you can read",
+		}
 	}
-	return File{}, &Error{Kind: ErrMissing, Name: OllamaPrefix + name, Err: last, Problem: "Ollama's model store has no such model",
-		Hint: "ollama pull " + full.String() + "; if it is pulled, set OLLAMA_MODELS to the folder of the server's models"}
+	return File{}, &Error{
+		Kind: ErrMissing, Name: OllamaPrefix + name, Err: last, Problem: "Ollama's model store has no such model",
+		Hint: "ollama pull " + full.String() + "; if it is pulled, set OLLAMA_MODELS to the folder of the server's models",
+	}
 }
 
 // findManifest returns the manifest's path. Like the server it takes a name in

@@ -8,12 +8,18 @@ import (
 
 func TestSpelled(t *testing.T) {
 	for _, test := range []struct{ name, schema, want string }{
-		{"boolean and enum", `{"type":"object","properties":{"b":{"type":"boolean"},"a":{"type":"integer","enum":[1, 2]}},"required":["a","b"]}`,
-			`{"enum":[{"b":true,"a":1},{"b":true,"a":2},{"b":false,"a":1},{"b":false,"a":2}]}`},
-		{"range", `{"type":"object","properties":{"stars":{"type":"integer","minimum":-1,"maximum":1}},"required":["stars"],"additionalProperties":false}`,
-			`{"enum":[{"stars":-1},{"stars":0},{"stars":1}]}`},
-		{"words", `{"type":"object","properties":{"say":{"enum":["a b","\"é\""]}},"required":["say"]}`,
-			`{"enum":[{"say":"a b"},{"say":"\"é\""}]}`},
+		{
+			"boolean and enum", `{"type":"object","properties":{"b":{"type":"boolean"},"a":{"type":"integer","enum":[1, 2]}},"required":["a","b"]}`,
+			`{"enum":[{"b":true,"a":1},{"b":true,"a":2},{"b":false,"a":1},{"b":false,"a":2}]}`,
+		},
+		{
+			"range", `{"type":"object","properties":{"stars":{"type":"integer","minimum":-1,"maximum":1}},"required":["stars"],"additionalProperties":false}`,
+			`{"enum":[{"stars":-1},{"stars":0},{"stars":1}]}`,
+		},
+		{
+			"words", `{"type":"object","properties":{"say":{"enum":["a b","\"é\""]}},"required":["say"]}`,
+			`{"enum":[{"say":"a b"},{"say":"\"é\""}]}`,
+		},
 		// What is not understood stays as it is.
 		{"not required", `{"type":"object","properties":{"b":{"type":"boolean"}}}`, ""},
 		{"text", `{"type":"object","properties":{"b":{"type":"string"}},"required":["b"]}`, ""},
