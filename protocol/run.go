@@ -111,7 +111,7 @@ func (w *Work) record(unit *data.Unit, job inference.Job, asked Asked, a inferen
 	prompt.RenderedSHA256, prompt.Tokens = a.RenderedSHA256, a.PromptTokens
 	unit.Prompts = append(unit.Prompts, prompt)
 	for _, f := range a.Attempts {
-		f.Unit = unit.ID
+		f.ID, f.Unit = unit.ID, unit.ID
 		unit.Attempts = append(unit.Attempts, f)
 	}
 	attempt := data.Attempt{

@@ -34,7 +34,7 @@ func newDoctor(e *env) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if printLib {
-				dir, err := llamacpp.FindLibrary(f.lib)
+				dir, err := llamacpp.FindLibrary(f.libDir())
 				if err != nil {
 					return err
 				}
@@ -81,7 +81,7 @@ func newDoctor(e *env) *cobra.Command {
 // needs the other.
 func examine(ctx context.Context, e *env, f engineFlags, model string) []finding {
 	all := []finding{{Name: "platform", OK: true, Detail: fmt.Sprintf("%s/%s, %d cores, demur %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), version)}}
-	dir, err := llamacpp.FindLibrary(f.lib)
+	dir, err := llamacpp.FindLibrary(f.libDir())
 	if err != nil {
 		return append(all, finding{Name: "library", Detail: err.Error(), Hint: "run make setup, or name the folder with --lib or DEMUR_LIB"})
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"demur/inference"
@@ -72,7 +73,7 @@ func startEngine(ctx context.Context, s engineSpec, progress inference.Progress)
 	if err != nil {
 		return nil, err
 	}
-	return worker.Start(ctx, self, s, worker.Options{Progress: progress})
+	return worker.Start(ctx, self, s, worker.Options{Name: s.Model, Progress: progress})
 }
 
 // engineFlags are settings of the machine, not of what is measured.
@@ -83,10 +84,28 @@ type engineFlags struct {
 	allowRemote bool
 }
 
+// libDir returns the folder of the libraries where it is known here: the flag's,
+// or the lib folder of an unpacked bundle, which lies beside the folder of this
+// binary. Empty leaves the search to the engine.
+func (f engineFlags) libDir() string {
+	if f.lib != "" || os.Getenv(llamacpp.LibraryEnv) != "" {
+		return f.lib
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	dir := filepath.Join(filepath.Dir(filepath.Dir(self)), "lib")
+	if _, err := os.Stat(filepath.Join(dir, "libllama.so")); err != nil {
+		return ""
+	}
+	return dir
+}
+
 // specOf resolves the plan's model and fills in the plan's engine.
 func specOf(ctx context.Context, e *env, plan *protocol.Plan, f engineFlags) (engineSpec, error) {
 	s := engineSpec{
-		Engine: plan.Engine, Lib: f.lib, Context: plan.Context, GPULayers: plan.GPULayers, Threads: f.threads,
+		Engine: plan.Engine, Lib: f.libDir(), Context: plan.Context, GPULayers: plan.GPULayers, Threads: f.threads,
 		Strict: plan.Strict, Think: plan.Think, Adapter: plan.LoRA, AllowRemote: f.allowRemote, Parallel: f.parallel,
 	}
 	if plan.Model == "" {

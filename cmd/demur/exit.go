@@ -48,6 +48,10 @@ type hinted struct {
 func (h *hinted) Error() string { return h.err.Error() }
 func (h *hinted) Unwrap() error { return h.err }
 
+// Hint returns what the user can do. Errors of an engine's process have the same
+// method.
+func (h *hinted) Hint() string { return h.hint }
+
 func withHint(err error, hint string) error { return &hinted{err, hint} }
 
 // exitCode maps an error to the exit code that the help promises.

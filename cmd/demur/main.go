@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"demur/inference/worker"
 )
 
 // version is set by the build (-X main.version=…).
@@ -138,9 +140,9 @@ func report(stderr io.Writer, err error) int {
 		return 0
 	}
 	code, hint := exitCode(err), ""
-	var h *hinted
+	var h worker.Hinter
 	if errors.As(err, &h) {
-		hint = h.hint
+		hint = h.Hint()
 	}
 	if message := err.Error(); message != "" {
 		fmt.Fprintln(stderr, "demur: "+plain(message))
