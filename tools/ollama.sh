@@ -79,8 +79,10 @@ answers() { curl -fs --noproxy '*' --max-time 2 "http://127.0.0.1:$1/api/version
 alive() {
 	pid="$(cat "$running/$1.pid" 2>/dev/null)" || return 1
 	kill -0 "$pid" 2>/dev/null || return 1
-	case "$(ps -o args= -p "$pid" 2>/dev/null)" in
-	*"$server"*) return 0 ;;
+	# Bare containers have no ps.
+	name="$(readlink "/proc/$pid/exe" 2>/dev/null || ps -o args= -p "$pid" 2>/dev/null)"
+	case "$name" in
+	*/ollama*) return 0 ;;
 	*) return 1 ;;
 	esac
 }
@@ -121,7 +123,7 @@ stop_one() {
 			tries=$((tries + 1))
 			if [ "$tries" -ge 40 ]; then
 				# Its runners would outlive a server that is killed.
-				for child in $(ps -o pid= --ppid "$pid" 2>/dev/null); do
+				for child in $(cat "/proc/$pid/task/$pid/children" 2>/dev/null || ps -o pid= --ppid "$pid" 2>/dev/null); do
 					kill -9 "$child" 2>/dev/null || true
 				done
 				kill -9 "$pid" 2>/dev/null || true
