@@ -95,6 +95,8 @@ start() {
 	need curl "install curl, on Debian: apt-get install curl"
 	mkdir -p "$store" "$running/home"
 	if alive "$port"; then
+		[ "$(cat "$running/$port.store" 2>/dev/null)" = "$store" ] ||
+			die "a server with another model store runs on port $port" "tools/ollama.sh stop $port, or choose another port"
 		say "a server runs on port $port already"
 		return
 	fi
@@ -105,6 +107,7 @@ start() {
 	HOME="$running/home" OLLAMA_HOST="127.0.0.1:$port" OLLAMA_MODELS="$store" OLLAMA_NOPRUNE=1 \
 		nohup "$server" serve >"$running/$port.log" 2>&1 </dev/null &
 	echo $! >"$running/$port.pid"
+	echo "$store" >"$running/$port.store"
 	tries=0
 	until answers "$port"; do
 		tries=$((tries + 1))
@@ -133,7 +136,7 @@ stop_one() {
 		done
 		say "stopped the server on port $1"
 	fi
-	rm -f "$running/$1.pid"
+	rm -f "$running/$1.pid" "$running/$1.store"
 }
 
 stop() {
