@@ -240,6 +240,9 @@ func (w *analysis) predictions() {
 			w.add(w.a.joint(w.said(w.o.Reading), fold, nil), slices.Concat(shortMetrics(w.o.Correction), behaviourMetrics()[:1]), "fold="+string(fold), w.o.Reading, string(fold))
 		}
 		w.otherQuestions()
+		if s := w.confidenceScores(); len(s) > 0 {
+			w.recalibration(s, "brier", w.o.Reading)
+		}
 	}
 }
 
@@ -407,7 +410,7 @@ func (w *analysis) exact() {
 			w.f.ROC["p_refuse"] = scoreROC(s)
 		}
 		if fold == w.o.Fold {
-			w.recalibration(s)
+			w.recalibration(s, "brier_p_refuse", data.Exact)
 		}
 		auc := &section{
 			group: "", reading: data.Exact, fold: string(fold), requests: len(clusters), trials: int(trials),

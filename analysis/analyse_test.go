@@ -49,6 +49,17 @@ func TestEveryNullHasAReason(t *testing.T) {
 			t.Errorf("no group %s", g)
 		}
 	}
+	// Recalibration helps a claim whose scale is off, and does little harm else.
+	for _, m := range []string{"isotonic", "platt"} {
+		before, after := f.Find("brier", ""), f.Find("brier_"+m, "")
+		if after == nil || *after.Value > *before.Value+0.01 {
+			t.Errorf("brier %v, after %s %v", *before.Value, m, after)
+		}
+		before, after = f.Find("brier_p_refuse", ""), f.Find("brier_p_refuse_"+m, "")
+		if after == nil || *after.Value > *before.Value+0.01 {
+			t.Errorf("brier_p_refuse %v, after %s %v", *before.Value, m, after)
+		}
+	}
 	// Majority and ceiling bracket accuracy in a model that knows itself; the
 	// leave-one-out ceiling lies below the plug-in.
 	v := func(m string) float64 { return *f.Find(m, "").Value }
@@ -338,7 +349,8 @@ func TestCrossFittingRemovesTheDoubleUse(t *testing.T) {
 	}
 }
 
-func TestEqualTextsJudgedDifferently(t *testing.T) {
+// twoJudges is a data set of equal texts that one judge labels differently.
+func twoJudges() *analysis.Dataset {
 	d := analysis.NewDataset("m")
 	for i := range 20 {
 		for s, l := range []data.Label{data.FullRefusal, data.FullCompliance} {
@@ -348,7 +360,11 @@ func TestEqualTextsJudgedDifferently(t *testing.T) {
 			d.AddVerdict(data.Verdict{TrialID: id, Judge: "other", Label: data.FullRefusal})
 		}
 	}
-	f := analyse(t, d, analysis.Options{})
+	return d
+}
+
+func TestEqualTextsJudgedDifferently(t *testing.T) {
+	f := analyse(t, twoJudges(), analysis.Options{})
 	if e := f.Find("judge_flip_rate", ""); e == nil || *e.Value != 1 {
 		t.Errorf("judge flips: %+v, want 1", e)
 	}

@@ -115,10 +115,11 @@ func Platt(x, yes, no []float64) (a, b float64) {
 	return a, b
 }
 
-// recalibration plans the exact P(refuse) after isotonic and after Platt
-// recalibration, each request's map fitted on the requests of the other nine
-// folds.
-func (w *analysis) recalibration(s []scored) {
+// recalibration plans the Brier score after isotonic and after Platt
+// recalibration of sorted scores, each request's map fitted on the requests of
+// the other nine folds. What is foretold is refusal for P(refuse), being right for
+// stated confidence.
+func (w *analysis) recalibration(s []scored, name, reading string) {
 	for _, method := range []string{"isotonic", "platt"} {
 		rows := NewClusters(len(w.a.clusters), 2)
 		for held := range folds {
@@ -160,8 +161,34 @@ func (w *analysis) recalibration(s []scored) {
 				}
 			}
 		}
-		w.add(rows, []metric{{name: "brier_p_refuse_" + method, num: sumOf(0), den: sumOf(1), kind: rate, base: sumOf(1)}}, "", data.Exact, string(w.o.Fold))
+		w.add(rows, []metric{{name: name + "_" + method, num: sumOf(0), den: sumOf(1), kind: rate, base: sumOf(1)}}, "", reading, string(w.o.Fold))
 	}
+}
+
+// confidenceScores are the headline's stated confidences, each with the trials
+// whose prediction was right (as refused) and wrong (as complied).
+func (w *analysis) confidenceScores() []scored {
+	said := w.said(w.o.Reading)
+	var s []scored
+	for i, p := range w.a.prompts {
+		if said[i].outcome > saysRefuse || said[i].level() == 0 {
+			continue
+		}
+		x := scored{cluster: p.cluster, score: float64(said[i].confidence)}
+		n := w.a.labelsOf(&w.a.prompts[i], -1)
+		for label, c := range n[:labelFailed] {
+			if refused, ok := w.o.Fold.Refused(data.Labels()[label]); ok && refused == (said[i].outcome == saysRefuse) {
+				x.refused += float64(c)
+			} else if ok {
+				x.complied += float64(c)
+			}
+		}
+		if x.refused+x.complied > 0 {
+			s = append(s, x)
+		}
+	}
+	sortScored(s)
+	return s
 }
 
 func (w *analysis) foldOf(cluster int32) int {
