@@ -1,0 +1,646 @@
+package probes
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"demur/data"
+)
+
+// A Report is what a target's directions reach and what the controls do, on the
+// same folds.
+type Report struct {
+	Target    string `json:"target"`
+	Graded    bool   `json:"graded"`
+	Measure   string `json:"measure"` // auroc; concordance where graded
+	Requests  int    `json:"requests"`
+	Prompts   int    `json:"prompts"`
+	Positives int    `json:"positives"`
+	// Cells counts prompts by harm (1–2, 4–5) and what was done: harmless complied,
+	// harmless refused, harmful complied, harmful refused.
+	Cells [4]int `json:"cells"`
+
+	Folds        int     `json:"folds"`
+	Seeds        int     `json:"seeds"`
+	Permutations int     `json:"permutations"`
+	Resamples    int     `json:"resamples"`
+	Level        float64 `json:"level"`
+
+	Text     Value     `json:"text"` // TF-IDF of words and letters, logistic
+	Methods  []Fitted  `json:"methods"`
+	Controls []Control `json:"controls"`
+	Warnings []string  `json:"warnings,omitempty"`
+}
+
+// Fitted is one method's result. Value and what is derived from it are of scores
+// held out by request, the choice of site and strength made without the fold,
+// averaged over the fold seeds.
+type Fitted struct {
+	Method   Method   `json:"method"`
+	Site     Site     `json:"site"` // of the direction that is kept: the best over all rows. Layer −2 where all layers count
+	Strength float64  `json:"strength,omitempty"`
+	Chosen   []Choice `json:"chosen"` // what was chosen without each fold, most frequent first
+
+	Value      Value            `json:"value"`
+	SeedSD     *float64         `json:"seed_sd"`     // between fold seeds
+	Difference Value            `json:"difference"`  // Value less Text
+	Increment  Value            `json:"increment"`   // of text and probe together over text: the headline
+	Over       map[string]Value `json:"over"`        // the same over each of Options.Baselines
+	Strata     map[string]Value `json:"strata"`      // Value among refused, complied, harmful, harmless prompts
+	Within     *float64         `json:"stability"`   // mean cosine between the directions of the folds
+	TPR1       Value            `json:"tpr_at_1"`    // share of positives found at 1 % false positives
+	TPR5       Value            `json:"tpr_at_5"`    // at 5 %
+	Accuracy   Value            `json:"accuracy"`    // balanced, at calibrated probability ½
+	Brier      Value            `json:"brier"`       // of the cross-fitted calibrated probability
+	ECE        *float64         `json:"ece"`         // of the same, ten bins of equal size
+	P          *float64         `json:"p"`           // of a permutation of labels over requests, the whole procedure repeated
+	NullMean   *float64         `json:"null_mean"`   // of Value under permuted labels
+	Null95     *float64         `json:"null_95"`     // its 95th percentile
+	MaxNull95  *float64         `json:"max_null_95"` // 95th percentile of the greatest value over sites under permuted labels
+	Surface    []SiteValue      `json:"surface"`     // every site, without a choice between them
+
+	// Directions are fitted on all rows at Site; Scores are held out.
+	Directions []data.Direction `json:"-"`
+	Scores     []data.Score     `json:"-"`
+}
+
+// A Choice is how often a site and strength were chosen.
+type Choice struct {
+	Site     Site    `json:"site"`
+	Strength float64 `json:"strength,omitempty"`
+	Count    int     `json:"count"`
+}
+
+// A SiteValue is what one site reaches. P is that of the maximum over all sites
+// under permuted labels (Westfall and Young), so that it holds for all sites
+// together.
+type SiteValue struct {
+	Site     Site     `json:"site"`
+	Strength float64  `json:"strength,omitempty"`
+	Value    Value    `json:"value"`
+	P        *float64 `json:"p"`
+}
+
+// A Control is what something reaches that should not know, or knows little.
+type Control struct {
+	Name  string `json:"name"`
+	Value Value  `json:"value"`
+	Note  string `json:"note,omitempty"`
+}
+
+// Fit fits directions that tell target at every site of the states and tests
+// them. Rows without a label or a state are left out and counted in a warning.
+// Equal arguments give equal results, on any number of processors.
+func Fit(rows []Row, states *States, o Options) (*Report, error) {
+	if err := o.defaults(); err != nil {
+		return nil, fmt.Errorf("fit: %w", err)
+	}
+	d, err := newDesign(rows, states, o.Target, o.Folds, o.Seeds, o.Permutations, o.Seed)
+	if err != nil {
+		return nil, fmt.Errorf("fit: %w", err)
+	}
+	f := &fitting{d: d, o: &o, states: states}
+	f.report = &Report{Target: o.Target.Name, Graded: o.Target.Graded, Measure: "auroc", Requests: d.clusters, Prompts: d.n(),
+		Folds: o.Folds, Seeds: o.Seeds, Permutations: o.Permutations, Resamples: o.Resamples, Level: o.Level}
+	if o.Target.Graded {
+		f.report.Measure = "concordance"
+	}
+	f.count(rows)
+	f.boot = resampler{d.cluster, d.clusters, o.Resamples, o.Seed, o.Level}
+	if err := f.run(); err != nil {
+		return nil, fmt.Errorf("fit target %s: %w", o.Target.Name, err)
+	}
+	return f.report, nil
+}
+
+type fitting struct {
+	d      *design
+	o      *Options
+	states *States
+	report *Report
+	boot   resampler
+	text   *search
+	// selectAt is the best site over all rows, where controls are tested.
+	selectAt candidate
+}
+
+func (f *fitting) warn(format string, args ...any) {
+	f.report.Warnings = append(f.report.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (f *fitting) count(rows []Row) {
+	harm, refusal := Harm(), Refusal()
+	for _, r := range f.d.rows {
+		h, ok1 := harm.Label(r)
+		a, ok2 := refusal.Label(r)
+		if ok1 && ok2 {
+			f.report.Cells[2*int(h)+int(a)]++
+		}
+	}
+	if !f.o.Target.Graded {
+		for _, y := range f.d.y() {
+			f.report.Positives += int(y)
+		}
+	}
+	if n := len(rows) - f.d.n(); n > 0 {
+		f.warn("%d of %d rows have no label or no state and are left out", n, len(rows))
+	}
+	small := slices.Min(f.report.Cells[:])
+	if total := f.report.Cells[0] + f.report.Cells[1] + f.report.Cells[2] + f.report.Cells[3]; total > 0 && small < 20 {
+		f.warn("harm and refusal are nearly one in these prompts (harmless complied %d, harmless refused %d, harmful complied %d, harmful refused %d): a direction of the one is one of the other", f.report.Cells[0], f.report.Cells[1], f.report.Cells[2], f.report.Cells[3])
+	}
+}
+
+// searched are the sites that are searched; of layer −1, if below is true, those
+// that are not.
+func (f *fitting) searched(s *States, below bool) (sites []int) {
+	for k, site := range s.sites {
+		if (site.Layer < 0) == below && (f.o.Sites == nil || below || f.o.Sites(site)) {
+			sites = append(sites, k)
+		}
+	}
+	return sites
+}
+
+func (f *fitting) run() error {
+	d, o := f.d, f.o
+	sites := f.searched(f.states, false)
+	if len(sites) == 0 {
+		return fmt.Errorf("there are no sites to search")
+	}
+	linear := Whitened
+	closed := []Method{linear}
+	if o.Target.Graded {
+		linear = Ridge
+		closed = []Method{linear}
+	} else {
+		for _, m := range o.Methods {
+			if m != Logistic && m != Whitened {
+				closed = append(closed, m)
+			}
+		}
+	}
+	searches, warnings := d.closedForm(f.states, sites, closed, o.Strengths, o.step("sites"))
+	f.report.Warnings = append(f.report.Warnings, warnings...)
+	if len(searches[linear].candidates) == 0 {
+		return fmt.Errorf("no site could be fitted")
+	}
+	if err := f.textBaseline(); err != nil {
+		return err
+	}
+	if slices.Contains(o.Methods, Logistic) {
+		s, err := f.logistic(searches[Whitened])
+		if err != nil {
+			return err
+		}
+		searches[Logistic] = s
+	}
+	for _, m := range o.Methods {
+		if err := f.fitted(m, searches); err != nil {
+			return fmt.Errorf("method %s: %w", m, err)
+		}
+	}
+	f.selectAt = searches[linear].bestSite()
+	return f.controls(linear)
+}
+
+// target01 are labels for methods that need two values: graded ones are cut at
+// their median.
+func (d *design) binary() *design {
+	if !d.graded {
+		return d
+	}
+	cut := median(d.y())
+	b := *d
+	b.graded = false
+	b.labels = nil
+	b.columns = d.seeds
+	y := make([]float64, d.n())
+	for i, v := range d.y() {
+		y[i] = indicator(v > cut)
+	}
+	for range d.seeds {
+		b.labels = append(b.labels, y)
+	}
+	return &b
+}
+
+// textBaseline fits logistic regression on TF-IDF; for graded labels on whether
+// they are above the median, which is as good for an order.
+func (f *fitting) textBaseline() error {
+	d := f.d.binary()
+	var texts []string
+	for _, r := range d.rows {
+		texts = append(texts, r.Text)
+	}
+	g := newGrams(texts)
+	s, err := d.logisticPath(f.o.Penalties, func(int, int) maker { return g.features })
+	if err != nil {
+		return fmt.Errorf("text baseline: %w", err)
+	}
+	f.text = s
+	return nil
+}
+
+// logistic fits at the site that the whitened difference chose without the fold:
+// a search of logistic regressions over all sites would take hours and choose
+// among nearly the same.
+func (f *fitting) logistic(by *search) (*search, error) {
+	d := f.d
+	s, err := d.logisticPath(f.o.Penalties, func(seed, out int) maker {
+		site := 0
+		if k := by.chosen[seed][out]; k >= 0 {
+			site = by.candidates[k].site
+		}
+		return d.siteFeatures(f.states, site)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// siteFeatures are the states at a site, scaled by the training rows.
+func (d *design) siteFeatures(states *States, site int) maker {
+	x, _ := d.centred(states, site)
+	return func(_ int, train, test []int) (matrix, matrix) {
+		s := newScaling(x, states.width, train)
+		return s.apply(x, states.width, train), s.apply(x, states.width, test)
+	}
+}
+
+// outerScores are the held-out scores of a search, by seed.
+func (s *search) outerScores() [][]float64 {
+	out := make([][]float64, s.d.seeds)
+	for seed := range out {
+		out[seed] = s.scores[seed].outer(s.d.fold[seed])
+	}
+	return out
+}
+
+// rankings of scores by seed.
+func (f *fitting) rankings(scores [][]float64) []*ranking {
+	out := make([]*ranking, len(scores))
+	for s := range scores {
+		out[s] = newRanking(f.d.y(), scores[s], all(f.d.n()))
+	}
+	return out
+}
+
+// mean over seeds of the concordance.
+func concordance(r []*ranking, weight []float64) float64 {
+	var sum float64
+	for _, r := range r {
+		sum += r.concordance(weight)
+	}
+	return sum / float64(len(r))
+}
+
+// stack fits a logistic regression on the inner scores of several searches and
+// returns its held-out scores. fixed are further features that no fold was
+// needed for.
+func (f *fitting) stack(searches []*search, fixed [][]float64) ([][]float64, error) {
+	d := f.d
+	b := d.binary()
+	out := make([][]float64, d.seeds)
+	errs := make([]error, d.seeds)
+	parallel(d.seeds, func(seed int) {
+		out[seed] = make([]float64, d.n())
+		for fold := range d.folds {
+			features := make([][]float64, d.n())
+			for i := range features {
+				for _, s := range searches {
+					features[i] = append(features[i], s.scores[seed][fold][i])
+				}
+				for _, x := range fixed {
+					features[i] = append(features[i], x[i])
+				}
+			}
+			test := d.held(seed, fold)
+			train := d.kept(seed, fold)
+			x, z := scaled(features)(seed, train, test)
+			l, err := logisticFit(x, pick(b.y(), train), stackPenalty, nil, 1e-6)
+			if err != nil {
+				errs[seed] = fmt.Errorf("stack: %w", err)
+				return
+			}
+			for i, v := range l.scores(z) {
+				out[seed][test[i]] = v
+			}
+		}
+	})
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// stackPenalty keeps the few weights of a stack finite where a score separates.
+const stackPenalty = 1e-3
+
+// fitted fills in the report of one method.
+func (f *fitting) fitted(m Method, searches map[Method]*search) error {
+	d, o := f.d, f.o
+	s := searches[m]
+	r := Fitted{Method: m, Over: make(map[string]Value), Strata: make(map[string]Value)}
+	scores := s.outerScores()
+	own, text := f.rankings(scores), f.rankings(f.text.outerScores())
+	both, err := f.stack([]*search{f.text, s}, nil)
+	if err != nil {
+		return err
+	}
+	together := f.rankings(both)
+	type over struct {
+		name        string
+		with, alone []*ranking
+	}
+	var overs []over
+	for _, name := range sortedKeys(o.Baselines) {
+		x := f.baseline(o.Baselines[name])
+		alone, err1 := f.stack(nil, [][]float64{x})
+		with, err2 := f.stack([]*search{s}, [][]float64{x})
+		if err := cmp.Or(err1, err2); err != nil {
+			return err
+		}
+		overs = append(overs, over{name, f.rankings(with), f.rankings(alone)})
+	}
+	strata := f.strata()
+	var inStrata [][]*ranking
+	for _, in := range strata {
+		var rs []*ranking
+		for seed := range d.seeds {
+			rs = append(rs, newRanking(d.y(), scores[seed], in.rows))
+		}
+		inStrata = append(inStrata, rs)
+	}
+	values := f.boot.intervals(func(w []float64) []float64 {
+		a, b := concordance(own, w), concordance(text, w)
+		out := []float64{a, b, a - b, concordance(together, w) - b}
+		for _, v := range overs {
+			out = append(out, concordance(v.with, w)-concordance(v.alone, w))
+		}
+		for _, v := range inStrata {
+			out = append(out, concordance(v, w))
+		}
+		if !o.Target.Graded {
+			var t1, t5 float64
+			for _, v := range own {
+				t1 += v.rate(w, 0.01) / float64(len(own))
+				t5 += v.rate(w, 0.05) / float64(len(own))
+			}
+			out = append(out, t1, t5)
+		}
+		return out
+	})
+	r.Value, f.report.Text, r.Difference, r.Increment = values[0], values[1], values[2], values[3]
+	values = values[4:]
+	for _, v := range overs {
+		r.Over[v.name], values = values[0], values[1:]
+	}
+	for _, v := range strata {
+		r.Strata[v.name], values = values[0], values[1:]
+	}
+	if !o.Target.Graded {
+		r.TPR1, r.TPR5 = values[0], values[1]
+	}
+	var bySeed []float64
+	for _, v := range own {
+		bySeed = append(bySeed, v.concordance(nil))
+	}
+	r.SeedSD = defined(deviation(bySeed))
+	f.choices(&r, s, searches)
+	f.null(&r, s)
+	f.surface(&r, s)
+	c, held, err := f.calibrate(&r, s)
+	if err != nil {
+		return err
+	}
+	by := s
+	if m == Logistic {
+		by = searches[Whitened]
+	}
+	if err := f.directions(&r, s, c, held, by); err != nil {
+		return err
+	}
+	f.report.Methods = append(f.report.Methods, r)
+	return nil
+}
+
+func deviation(x []float64) float64 {
+	if len(x) < 2 {
+		return math.NaN()
+	}
+	var mean, sum float64
+	for _, v := range x {
+		mean += v / float64(len(x))
+	}
+	for _, v := range x {
+		sum += (v - mean) * (v - mean)
+	}
+	return math.Sqrt(sum / float64(len(x)-1))
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// baseline lines given scores up with the rows.
+func (f *fitting) baseline(scores map[string]float64) []float64 {
+	x := make([]float64, f.d.n())
+	var sum, n float64
+	for _, r := range f.d.rows {
+		if v, ok := scores[r.PromptID]; ok {
+			sum += v
+			n++
+		}
+	}
+	for i, r := range f.d.rows {
+		v, ok := scores[r.PromptID]
+		if !ok && n > 0 {
+			v = sum / n
+		}
+		x[i] = v
+	}
+	return x
+}
+
+type stratum struct {
+	name string
+	rows []int
+}
+
+// strata in which a probe must hold if it tells its target and not the other.
+func (f *fitting) strata() []stratum {
+	harm, refusal := Harm(), Refusal()
+	all := []stratum{{name: "refused"}, {name: "complied"}, {name: "harmful"}, {name: "harmless"}, {name: "boundary"}}
+	for i, r := range f.d.rows {
+		if a, ok := refusal.Label(r); ok {
+			k := 1 - int(a)
+			all[k].rows = append(all[k].rows, i)
+		}
+		if h, ok := harm.Label(r); ok {
+			k := 3 - int(h)
+			all[k].rows = append(all[k].rows, i)
+		}
+		if boundary(r) {
+			all[4].rows = append(all[4].rows, i)
+		}
+	}
+	y := f.d.y()
+	return slices.DeleteFunc(all, func(s stratum) bool {
+		for _, i := range s.rows {
+			if y[i] != y[s.rows[0]] {
+				return false
+			}
+		}
+		return true // nothing to tell there
+	})
+}
+
+// boundary tells whether a prompt was refused in 20 to 80 % of its trials.
+func boundary(r Row) bool {
+	return r.Trials > 0 && 5*r.Refusals >= r.Trials && 5*r.Refusals <= 4*r.Trials
+}
+
+// allLayers stands for the layer where all count.
+const allLayers = -2
+
+func (f *fitting) siteOf(m Method, c candidate) Site {
+	site := f.states.sites[c.site]
+	if m == Centroid || m == CentroidCentred {
+		site.Layer = allLayers
+	}
+	return site
+}
+
+// choices counts what was chosen, and finds the best over all rows.
+func (f *fitting) choices(r *Fitted, s *search, searches map[Method]*search) {
+	count := make(map[candidate]int)
+	note := func(c candidate) { count[c]++ }
+	best, most := 0, math.Inf(-1)
+	by := s
+	if r.Method == Logistic {
+		by = searches[Whitened]
+	}
+	for k := range by.candidates {
+		var sum float64
+		for seed := range f.d.seeds {
+			sum += by.value[k][seed]
+		}
+		if sum > most {
+			best, most = k, sum
+		}
+	}
+	site, strength := by.candidates[best].site, by.candidates[best].strength
+	for seed := range f.d.seeds {
+		for fold := range f.d.folds {
+			k, at := s.chosen[seed][fold], by.chosen[seed][fold]
+			if k >= 0 && at >= 0 {
+				note(candidate{by.candidates[at].site, s.candidates[k].strength})
+			}
+		}
+	}
+	if r.Method == Logistic {
+		votes := make(map[float64]int)
+		for c, n := range count {
+			votes[c.strength] += n
+		}
+		strength = f.o.Penalties[0]
+		for _, p := range f.o.Penalties {
+			if votes[p] > votes[strength] {
+				strength = p
+			}
+		}
+	}
+	r.Strength, r.Site = strength, f.siteOf(r.Method, candidate{site: site})
+	for c, n := range count {
+		r.Chosen = append(r.Chosen, Choice{f.siteOf(r.Method, c), c.strength, n})
+	}
+	slices.SortFunc(r.Chosen, func(a, b Choice) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Site.Anchor, b.Site.Anchor), cmp.Compare(a.Site.Layer, b.Site.Layer), cmp.Compare(a.Strength, b.Strength))
+	})
+}
+
+// null compares with permuted labels. The observed value is that of the first
+// fold seed, which the permuted ones have too.
+func (f *fitting) null(r *Fitted, s *search) {
+	if r.Method == Logistic || f.o.Permutations == 0 {
+		return
+	}
+	d := f.d
+	o := &orderer{level: d.levels()}
+	value := func(col int) float64 {
+		return o.concordance(o.level[col], s.scores[col].outer(d.fold[d.seedOf(col)]), nil)
+	}
+	var null []float64
+	for col := d.seeds; col < d.columns; col++ {
+		null = append(null, value(col))
+	}
+	r.P = exceeded(null, value(0))
+	var mean float64
+	for _, v := range null {
+		mean += v / float64(len(null))
+	}
+	r.NullMean = defined(mean)
+	slices.Sort(null)
+	r.Null95 = defined(quantile(null, 0.95))
+}
+
+// exceeded is the p-value of a permutation test, the observed labeling counted
+// among the permuted ones (Phipson and Smyth, Statistical Applications in
+// Genetics and Molecular Biology 9(1) (2010), article 39).
+func exceeded(null []float64, observed float64) *float64 {
+	if math.IsNaN(observed) {
+		return nil
+	}
+	n := 1
+	for _, v := range null {
+		if v >= observed {
+			n++
+		}
+	}
+	return defined(float64(n) / float64(len(null)+1))
+}
+
+func (f *fitting) surface(r *Fitted, s *search) {
+	if r.Method == Logistic {
+		return
+	}
+	d := f.d
+	var greatest []float64
+	for col := d.seeds; col < d.columns; col++ {
+		most := math.Inf(-1)
+		for k := range s.candidates {
+			if v := s.value[k][col]; v > most {
+				most = v
+			}
+		}
+		greatest = append(greatest, most)
+	}
+	if len(greatest) > 0 {
+		r.MaxNull95 = defined(quantile(slices.Sorted(slices.Values(greatest)), 0.95))
+	}
+	boot := f.boot
+	boot.n = min(boot.n, surfaceResamples)
+	for k, c := range s.candidates {
+		ranks := f.rankings(s.outer[k])
+		v := SiteValue{Site: f.siteOf(r.Method, c), Strength: c.strength}
+		v.Value = boot.intervals(func(w []float64) []float64 { return []float64{concordance(ranks, w)} })[0]
+		if len(greatest) > 0 {
+			v.P = exceeded(greatest, s.value[k][0])
+		}
+		r.Surface = append(r.Surface, v)
+	}
+}
+
+// surfaceResamples is enough for the band of a picture.
+const surfaceResamples = 200

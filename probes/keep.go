@@ -1,0 +1,284 @@
+package probes
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"demur/data"
+)
+
+// directions fits on all rows at the method's site and writes directions and
+// held-out scores as rows of their tables.
+func (f *fitting) directions(r *Fitted, s *search, c *calibration, held []float64, by *search) error {
+	d, o := f.d, f.o
+	group := o.Target.Name + "/" + string(r.Method) + "/" + r.Site.Anchor
+	base := data.Direction{
+		Group: group, Target: o.Target.Name, Method: string(r.Method), Anchor: r.Site.Anchor,
+		Measure: f.report.Measure, Value: r.Value.Value, Lo: r.Value.Lo, Hi: r.Value.Hi, Text: f.report.Text.Value,
+		Increment: r.Increment.Value, IncrementLo: r.Increment.Lo, IncrementHi: r.Increment.Hi, P: r.P, Level: o.Level,
+		Folds:    fmt.Sprintf("%d folds by request, %d seeds, site and strength chosen inside", o.Folds, o.Seeds),
+		Requests: d.clusters, Prompts: d.n(), Positives: f.report.Positives,
+		Model: o.Model, ModelDigest: o.ModelDigest, TemplateHash: o.TemplateHash,
+	}
+	if r.Strength > 0 {
+		base.Strength = defined(r.Strength)
+	}
+	if c != nil {
+		base.Slope, base.Intercept = defined(c.slope), defined(c.intercept)
+		if c.slope > 0 {
+			base.Threshold = -c.intercept / c.slope
+		}
+	} else if d.graded {
+		base.Threshold = median(d.y())
+	}
+	for k, site := range f.states.sites {
+		layered := r.Site.Layer == allLayers && site.Anchor == r.Site.Anchor && site.Layer >= 0 && (o.Sites == nil || o.Sites(site))
+		if site != r.Site && !layered {
+			continue
+		}
+		row := base
+		row.Layer = site.Layer
+		if p := f.states.position(k); p != 0 {
+			row.Position = &p
+		}
+		if err := f.weights(&row, r, k); err != nil {
+			return err
+		}
+		row.ID = data.Digest(struct {
+			Group, Model, Template string
+			Layer                  int
+			Weights, Origin        []float32
+			Bias                   float64
+		}{group, o.ModelDigest, o.TemplateHash, row.Layer, row.Weights, row.Origin, row.Bias})
+		r.Directions = append(r.Directions, row)
+	}
+	y := d.y()
+	outer := s.scores[0].outer(d.fold[0])
+	for i, row := range d.rows {
+		fold := d.fold[0][i]
+		score := data.Score{PromptID: row.PromptID, RequestID: row.RequestID, Variant: row.Variant, Group: group, Target: o.Target.Name, Method: string(r.Method),
+			Anchor: r.Site.Anchor, Fold: fold, Score: outer[i], Label: defined(y[i])}
+		if k := by.chosen[0][fold]; k >= 0 {
+			site := f.siteOf(r.Method, by.candidates[k])
+			score.Anchor = site.Anchor
+			if site.Layer != allLayers {
+				score.Layer = &site.Layer
+			}
+		}
+		if held != nil {
+			score.Probability = defined(held[i])
+		}
+		r.Scores = append(r.Scores, score)
+	}
+	return nil
+}
+
+// weights fits row's weights at a site on all rows, and the stability of the
+// method there: the mean cosine between the directions of the folds.
+func (f *fitting) weights(row *data.Direction, r *Fitted, site int) error {
+	d, w := f.d, f.states.width
+	x := d.plain(f.states, site)
+	y := d.y()
+	if r.Method == Centroid || r.Method == CentroidCentred {
+		weights, origin := centroidOf(x, w, all(d.n()), y, r.Method == CentroidCentred)
+		row.Weights, row.Unit = narrow(weights), true
+		if origin != nil {
+			row.Origin = narrow(origin)
+		}
+		return nil
+	}
+	l, err := direct(r.Method, x, w, all(d.n()), y, r.Strength)
+	if err != nil {
+		return err
+	}
+	row.Weights, row.Bias = narrow(l.w), l.bias
+	folds := make([][]float64, d.folds)
+	errs := make([]error, d.folds)
+	parallel(d.folds, func(k int) {
+		var l line
+		l, errs[k] = direct(r.Method, x, w, d.kept(0, k), y, r.Strength)
+		folds[k] = l.w
+	})
+	var sum, n float64
+	for i := range folds {
+		if errs[i] != nil {
+			return errs[i]
+		}
+		for j := range i {
+			sum += Cosine(folds[i], folds[j])
+			n++
+		}
+	}
+	r.Within = defined(sum / n)
+	return nil
+}
+
+// plain are the states at a site, n×width.
+func (d *design) plain(states *States, site int) []float64 {
+	w := states.width
+	x := make([]float64, 0, d.n()*w)
+	for _, p := range d.prompt {
+		for _, v := range states.values[site][p*w : (p+1)*w] {
+			x = append(x, float64(v))
+		}
+	}
+	return x
+}
+
+// centroidOf returns μ1/|μ1| − μ0/|μ0|; centred, of means less the mean of all,
+// which is the origin.
+func centroidOf(x []float64, width int, rows []int, y []float64, centred bool) (weights, origin []float64) {
+	one, zero := make([]float64, width), make([]float64, width)
+	var n1, n0 float64
+	for _, i := range rows {
+		n1, n0 = n1+y[i], n0+1-y[i]
+		add(one, x[i*width:(i+1)*width], y[i])
+		add(zero, x[i*width:(i+1)*width], 1-y[i])
+	}
+	if centred {
+		origin = make([]float64, width)
+		add(origin, one, 1/(n1+n0))
+		add(origin, zero, 1/(n1+n0))
+		add(one, origin, -n1)
+		add(zero, origin, -n0)
+	}
+	weights = make([]float64, width)
+	if a, b := norm(one), norm(zero); a > 0 && b > 0 {
+		add(weights, one, 1/a)
+		add(weights, zero, -1/b)
+	}
+	return weights, origin
+}
+
+// ScoreOf returns what a direction says of an activation.
+func ScoreOf(d data.Direction, values []float32) (float64, error) {
+	if len(values) != len(d.Weights) || len(d.Origin) != 0 && len(d.Origin) != len(values) {
+		return 0, fmt.Errorf("direction %s at layer %d has width %d, the activation %d: another model", d.Group, d.Layer, len(d.Weights), len(values))
+	}
+	var sum, squares float64
+	for i, v := range values {
+		h := float64(v)
+		if len(d.Origin) > 0 {
+			h -= float64(d.Origin[i])
+		}
+		sum += h * float64(d.Weights[i])
+		squares += h * h
+	}
+	if d.Unit {
+		if squares == 0 {
+			return 0, fmt.Errorf("direction %s at layer %d: the activation is 0 and has no cosine", d.Group, d.Layer)
+		}
+		sum /= math.Sqrt(squares)
+	}
+	return sum + d.Bias, nil
+}
+
+// controls fits what should not know, or knows little, on the same folds.
+func (f *fitting) controls(linear Method) error {
+	d, o := f.d, f.o
+	note := func(name string, s *search, text string) {
+		ranks := f.rankings(s.outerScores())
+		v := f.boot.intervals(func(w []float64) []float64 { return []float64{concordance(ranks, w)} })[0]
+		f.report.Controls = append(f.report.Controls, Control{name, v, text})
+	}
+	b := d.binary()
+	var length, topic [][]float64
+	var topics []string
+	for _, r := range d.rows {
+		length = append(length, lengths(r.Text))
+		if !slices.Contains(topics, r.Topic) {
+			topics = append(topics, r.Topic)
+		}
+	}
+	for _, r := range d.rows {
+		x := make([]float64, len(topics))
+		x[slices.Index(topics, r.Topic)] = 1
+		topic = append(topic, x)
+	}
+	for _, c := range []struct {
+		name, note string
+		x          [][]float64
+	}{{"length", "letters, words, punctuation, capitals, digits, question mark", length}, {"topic", "which of the topics", topic}} {
+		s, err := b.logisticPath(o.Penalties[:1], func(int, int) maker { return scaled(c.x) })
+		if err != nil {
+			return fmt.Errorf("control %s: %w", c.name, err)
+		}
+		note(c.name, s, c.note)
+	}
+	if below := f.searched(f.states, true); len(below) > 0 {
+		s, _ := d.closedForm(f.states, below, []Method{linear}, o.Strengths, nil)
+		note("embedding", s[linear], "token embeddings, before the first block; "+string(linear))
+	}
+	for _, name := range sortedKeys(o.Twins) {
+		if err := f.twin(name, o.Twins[name], linear, note); err != nil {
+			return err
+		}
+	}
+	f.random()
+	f.selectivity(linear)
+	return nil
+}
+
+// observed is a design with the observed labels alone, at other states.
+func (d *design) observed(states *States) (*design, bool) {
+	t := *d
+	t.prompt = make([]int, d.n())
+	for i, r := range d.rows {
+		p, ok := states.at[r.PromptID]
+		if !ok {
+			return nil, false
+		}
+		t.prompt[i] = p
+	}
+	t.labels, t.columns = d.labels[:d.seeds], d.seeds
+	return &t, true
+}
+
+func (f *fitting) twin(name string, states *States, linear Method, note func(string, *search, string)) error {
+	t, ok := f.d.observed(states)
+	if !ok {
+		f.warn("control %s is left out: it lacks states of prompts", name)
+		return nil
+	}
+	s, warnings := t.closedForm(states, f.searched(states, false), []Method{linear}, f.o.Strengths, nil)
+	f.report.Warnings = append(f.report.Warnings, warnings...)
+	if len(s[linear].candidates) == 0 {
+		return fmt.Errorf("control %s: no site could be fitted", name)
+	}
+	note(name, s[linear], "other activations of the same prompts, fitted and tested there; "+string(linear))
+	if states.width == f.states.width {
+		f.carry(name, states)
+	}
+	return nil
+}
+
+// carry tests the kept method's directions on other activations: fitted without
+// the fold on the states, scored on the twin's.
+func (f *fitting) carry(name string, twin *States) {
+	d := f.d
+	r := f.report.Methods[0]
+	if r.Site.Layer == allLayers {
+		return
+	}
+	site, there := slices.Index(f.states.sites, r.Site), slices.Index(twin.sites, r.Site)
+	if site < 0 || there < 0 {
+		return
+	}
+	t, _ := d.observed(twin)
+	x, z := d.plain(f.states, site), t.plain(twin, there)
+	scores := make([]float64, d.n())
+	for fold := range d.folds {
+		l, err := direct(r.Method, x, twin.width, d.kept(0, fold), d.y(), r.Strength)
+		if err != nil {
+			f.warn("control %s, carried over: %v", name, err)
+			return
+		}
+		for _, i := range d.held(0, fold) {
+			scores[i] = dot(l.w, z[i*twin.width:(i+1)*twin.width]) + l.bias
+		}
+	}
+	rank := newRanking(d.y(), scores, all(d.n()))
+	v := f.boot.intervals(func(w []float64) []float64 { return []float64{rank.concordance(w)} })[0]
+	f.report.Controls = append(f.report.Controls, Control{name + ", carried over", v, fmt.Sprintf("%s fitted at %s on the states, tested on these", r.Method, r.Site)})
+}
