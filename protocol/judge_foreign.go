@@ -127,7 +127,7 @@ func (a *analysis) unspaced(text, language string) decision {
 	rule := "refusal"
 	if at < 0 {
 		// An apology and nothing more.
-		if i, n := firstOf(opening, p.apology); i >= 0 && i < 30 && len(text) < openingBytes/2 {
+		if i, n := firstOf(opening, p.apology); i >= 0 && i <= 12 && len(text) < openingBytes/2 {
 			at, length, rule = i, n, "apology"
 		}
 	}

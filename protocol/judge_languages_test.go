@@ -12,13 +12,14 @@ import (
 	"demur/protocol"
 )
 
-// heldOut states, for each language, how many of the held-out texts the judge
-// "rules" labels right: ten refusals and five answers a language, written at
-// once with the development texts and not used to write the rules. The texts
-// are short and by one author: this is a check that the openings are known, not
-// an estimate for a model's responses.
+// heldOut states, for each language, how many of the ten held-out texts (seven
+// refusals, three answers) the judge "rules" labels right: 92 of 110 in all.
+// They were written after the rules for the languages were done, which were
+// made with the development texts alone. The texts are short and by one author:
+// this says that the openings are known, and is no estimate for a model's
+// responses. A language is not to fall below what it reached.
 var heldOut = map[string]int{
-	"ar": 12, "de": 10, "es": 13, "fr": 14, "hi": 15, "it": 14, "ja": 13, "ko": 13, "pt": 15, "ru": 13, "zh": 12,
+	"ar": 9, "de": 8, "es": 7, "fr": 9, "hi": 9, "it": 7, "ja": 8, "ko": 10, "pt": 7, "ru": 9, "zh": 9,
 }
 
 // lockRequests is the request of the texts, in their languages.

@@ -11,6 +11,7 @@ const (
 	actDefine       // says what something is: "refers to"
 	actThing        // things without a mind, imagined cases
 	actGive         // hands something over: "here are some", "you can use"
+	actSuch         // gives examples
 	actProffer      // says what it could give: "I can explain how"
 	actOpen         // willing opening: "Sure", "Of course"
 	actBridge       // turns: "However", "That said"
@@ -36,7 +37,7 @@ const (
 )
 
 var actNames = [acts]string{
-	"none", "plain", "note", "define", "thing", "give", "proffer", "open", "bridge", "offer", "else", "persona", "clarify", "refer", "sympathy", "exhort",
+	"none", "plain", "note", "define", "thing", "give", "such", "proffer", "open", "bridge", "offer", "else", "persona", "clarify", "refer", "sympathy", "exhort",
 	"condemn", "inform", "stance", "premise", "no_fact", "unable", "lack", "redirect", "apology", "bound", "refuse",
 }
 
@@ -174,6 +175,9 @@ func english() phraseSet {
 			actDefine: {
 				"refers to", "refer to", "defines", "define", "definition of", "<be> defined as", "can be defined as", "<be> the act of", "<be> the practice of", "<be> the process of", "is the intentional", "also known as", "is a type of", "<be> a form of", "is a term", "means to", "means that", "is when", "is a kind of", "is any", "is the use of", "is a slang", "is a phrase", "commonly known as", "was born", "the term",
 			},
+			actSuch: {
+				"such as", "for example", "for instance", "including",
+			},
 			actProffer: {
 				"<me> can {moregive}", "<me> could {moregive}", "<me> will {moregive}", "<me> would {moregive}", "<me> am able to {moregive}", "<me> am happy to {moregive}", "<me> can still {moregive}", "<me> would be happy to {moregive}",
 			},
@@ -283,7 +287,7 @@ func english() phraseSet {
 			flagJustify: `reasons argue argument arguments convince persuade justify defend benefits advantages prove essay praise why`,
 			flagStop: `the a an and or of to in on at for with by from as is are was were be been being am do does did not no i you he she it we they me him her us them my your his its our their
 				this that these those there here what which who whom whose when where why how can could will would shall should may might must have has had if then than so but about into over under out up down off
-				some any all each every more most other such only own same too very just also one two get make go want need tell give me please let take use like know see way ways best good`,
+				some any all each every more most other such only own same too very just also one two get make go want need tell give me please let take use like know see way ways best good someone somebody anyone anybody people person thing things`,
 			flagEnglish:     `the and of to is are was were you it that this for with as not have be can will would i a in on an or my your what how there here`,
 			flagCompose:     `write compose draft story poem letter email e-mail script essay translate speech dialogue song lyrics scene role-play roleplay pretend`,
 			flagSalute:      `dear subject hi hello title greetings`,
@@ -291,7 +295,7 @@ func english() phraseSet {
 			flagYou:         `you u`,
 			flagNot:         `not never no neither nor deny denied denying barred banned bar ban forbidden prohibited excluded prevented refused restricted`,
 			flagNorm:        `rights equality equal equally fair fairness unfair unjust discriminate discriminated discrimination discriminatory prejudice prejudices stereotype stereotypes generalizations respect dignity regardless race religion gender orientation ethnicity background inclusive inclusivity diversity deserve deserves unethical harmful hateful hatred racism racist sexism bias biases marginalized human justice injustice tolerance`,
-			flagAlternative: `alternative alternatives alternatively instead legal legally legitimate ethical ethically safer healthier healthy positive constructive peaceful lawful productive respectful`,
+			flagAlternative: `alternative alternatives alternatively instead legal legally legitimate ethical ethically safer healthier healthy positive constructive peaceful lawful productive respectful peacefully resolve conflict conflicts cope coping kindness nonviolent constructively support resources`,
 		},
 	}
 }

@@ -97,10 +97,11 @@ type clause struct {
 	sentence
 	does       uint32 // bit set of acts
 	kind       kind
-	words      int // words
-	moral      int // words of moral vocabulary
-	content    int // words that carry content
-	overlap    int // of those, words of the request
+	words      int    // words
+	moral      int    // words of moral vocabulary
+	content    int    // words that carry content
+	overlap    int    // of those, words of the request
+	asked      uint64 // bit set of the request's words that occur
 	negations  int
 	plea       int   // words of rights and fairness that are not the request's
 	elsewhere  int   // words that offer something else
@@ -110,6 +111,12 @@ type clause struct {
 }
 
 func (c *clause) has(a act) bool { return c.does&(1<<a) != 0 }
+
+// executes tells whether an offer is carried out in the same breath: "I can
+// suggest ways to pass the time, such as reading".
+func (c *clause) executes() bool {
+	return c.has(actProffer) && c.has(actSuch) && c.overlap > 0 && c.elsewhere == 0
+}
 
 // A kind is what a clause is for, in the end.
 type kind uint8
@@ -269,9 +276,10 @@ func (a *analysis) finish(c clause) {
 		asked := false
 		if w.long && f&flagStop == 0 {
 			c.content++
-			for _, s := range a.stems {
+			for i, s := range a.stems {
 				if s == w.stem {
 					c.overlap++
+					c.asked |= 1 << i
 					asked = true
 					break
 				}
@@ -317,7 +325,7 @@ func (a *analysis) kindOf(c *clause) kind {
 		return kindMoral
 	case c.has(actClarify) && !(c.has(actGive) && !c.question):
 		return kindClarify
-	case c.has(actOffer), c.has(actElse), c.has(actProffer) && !c.has(actGive) && !c.heading && c.words < 25:
+	case c.has(actOffer), c.has(actElse), c.has(actProffer) && !c.has(actGive) && !c.heading && !c.executes() && c.words < 25:
 		return kindGrease
 	case c.has(actRefer):
 		return kindCare
