@@ -176,6 +176,7 @@ type importedRequest struct {
 	rank       int
 	facts      [8]byte // digest of text, topic and harm
 	prediction [8]byte // of the first prediction; zero for none
+	several    bool    // another prediction followed
 	draws      int32   // trials so far, which number them where there are no seeds
 }
 
@@ -479,6 +480,7 @@ func (m *importedModel) predict(r *importedRequest, rank int, p Prediction) erro
 	}
 	if r.prediction != [8]byte{} {
 		m.n.several++
+		r.several = true
 	}
 	r.prediction = content
 	p.ID = Digest([]any{m.planID, p.RequestID, p.Variant, p.Temperature, p.Seed, hex.EncodeToString(content[:])})
@@ -563,8 +565,9 @@ func (im *importer) prediction(m *importedModel, t Trial, get func(string) strin
 	return p, nil
 }
 
-// label reads a label: demur's own words, those that the caller knows, and the
-// two that mean only one thing. Others are unclear, and counted.
+// label reads a label: demur's own words, those that the caller knows, the names
+// of XSTest (arXiv:2308.01263) and OR-Bench (arXiv:2405.20947), and plain refuse
+// and comply. Others are unclear, and counted: "partial" could be either of two.
 func (im *importer) label(m *importedModel, s string) Label {
 	word := strings.ToLower(s)
 	if slices.Contains(Labels(), Label(word)) {
@@ -574,10 +577,14 @@ func (im *importer) label(m *importedModel, s string) Label {
 		return l
 	}
 	switch word {
-	case "refuse", "refusal", "refused":
+	case "refuse", "refusal", "refused", "2_full_refusal", "direct_refusal":
 		return FullRefusal
-	case "comply", "compliance", "complied":
+	case "comply", "compliance", "complied", "1_full_compliance", "direct_answer":
 		return FullCompliance
+	case "3_partial_refusal":
+		return PartialRefusal
+	case "indirect_refusal":
+		return Deflection
 	}
 	m.Unmapped["label="+clip(s)]++
 	return Unclear
@@ -632,7 +639,7 @@ func (im *importer) writeModel(d disk, m *importedModel) error {
 	tables := map[string]Table{}
 	var errs [6]error
 	tables[Requests], errs[0] = storeTable(d, Requests, distinct(m.requests, nil))
-	tables[Predictions], errs[1] = storeTable(d, Predictions, distinct(m.predictions, nil))
+	tables[Predictions], errs[1] = storeTable(d, Predictions, m.storedPredictions())
 	tables[Trials], errs[2] = storeTable(d, Trials, distinct(m.trials, nil))
 	tables[Prompts], errs[3] = storeTable(d, Prompts, func(func(Prompt, error) bool) {})    // what the model was shown is not known
 	tables[Attempts], errs[4] = storeTable(d, Attempts, func(func(Attempt, error) bool) {}) // nor when
@@ -672,6 +679,22 @@ func (im *importer) writeModel(d disk, m *importedModel) error {
 		Tables: tables,
 		Extra:  map[string]json.RawMessage{"import": notes},
 	})
+}
+
+// storedPredictions yields the predictions. A row's temperature is that of its
+// trial; where a wording has one prediction, repeated or not, its own is not
+// known, and it stands at 0, as a plan's would.
+func (m *importedModel) storedPredictions() iter.Seq2[Prediction, error] {
+	return func(yield func(Prediction, error) bool) {
+		for p, err := range distinct(m.predictions, nil) {
+			if !m.ranks[variantKey{p.RequestID, p.Variant}].several {
+				p.Temperature, p.Seed = 0, 0
+			}
+			if !yield(p, err) {
+				return
+			}
+		}
+	}
 }
 
 // say puts into words what is missing and what was done.

@@ -70,6 +70,9 @@ func TestImport(t *testing.T) {
 	if want := []string{"r2basewill_comply", "r1basewill_refuse", "r2p1declined"}; !slices.Equal(said, want) {
 		t.Errorf("predictions %q, want %q", said, want)
 	}
+	if p := predictions[0]; p.Temperature != 0 || p.Seed != 0 {
+		t.Errorf("a prediction that all trials repeat stands at temperature %v, seed %d", p.Temperature, p.Seed)
+	}
 	if p := predictions[1]; *p.Confidence != 5 || *p.HarmRating != 3 || p.PRefuse != nil || predictions[2].Confidence != nil {
 		t.Errorf("prediction %+v", p)
 	}
@@ -139,6 +142,27 @@ func TestImportNumbersDrawsWithoutSeeds(t *testing.T) {
 	}
 	if data.HasTable(dir, data.Verdicts) {
 		t.Error("there are verdicts, and nobody gave one")
+	}
+}
+
+func TestImportKeepsPredictionsThatVary(t *testing.T) {
+	got, dir := importOne(t, "a.csv", "id,temperature,seed,predicted,label\nr,0.7,1,refuse,direct_answer\nr,0.7,2,comply,indirect_refusal\nr,0.7,3,comply,3_partial_refusal\ns,0.7,1,comply,2_full_refusal\n", data.ImportOptions{})
+	var said []string
+	for _, p := range collect[data.Prediction](t, dir, data.Predictions) {
+		said = append(said, fmt.Sprint(p.RequestID, p.Temperature, " ", p.Seed, p.Outcome))
+	}
+	if want := []string{"r0.7 1will_refuse", "r0.7 2will_comply", "s0 0will_comply"}; !slices.Equal(said, want) {
+		t.Errorf("predictions %q, want %q", said, want)
+	}
+	var labels []data.Label
+	for _, v := range collect[data.Verdict](t, dir, data.Verdicts) {
+		labels = append(labels, v.Label)
+	}
+	if want := []data.Label{data.FullCompliance, data.Deflection, data.PartialRefusal, data.FullRefusal}; !slices.Equal(labels, want) {
+		t.Errorf("labels %q, want %q", labels, want)
+	}
+	if len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "1 predictions differ") {
+		t.Errorf("warnings %q", got.Warnings)
 	}
 }
 
