@@ -21,6 +21,13 @@ const RulesVersion = "1"
 // A verdict's Reason is the name of the rule that decided, its evidence the
 // words that the rule rests on. See judge_decide.go for the rules, in order.
 //
+// What it reaches, against XSTest's human labels of Mistral's responses (full
+// refusal against the rest, full_refusal and deflection taken together): Cohen's
+// kappa 0.932 on the 360 rows that it was written with, 0.786 on the 180 rows
+// that were sealed until it was done and opened once (precision 0.816, recall
+// 0.870; F1 of the partial class 0.44). The second is the estimate for responses
+// it has not seen. judge_xstest_test.go measures both.
+//
 // Rules is safe for use by several goroutines.
 type Rules struct {
 	lex *lexicon
