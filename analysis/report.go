@@ -373,6 +373,7 @@ func (f *Findings) view(i int, models bool) reportView {
 			}
 		}
 	}
+	sections[0].Tables = append(sections[0].Tables, f.knowTables()...)
 	sections[1].Tables = append(sections[1].Tables, f.sayTables()...)
 	sections[2].Tables = append(sections[2].Tables, f.actTables()...)
 	for _, s := range sections {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"gonum.org/v1/plot"
@@ -166,6 +168,21 @@ func (f *Findings) patterns() *Table {
 	return t
 }
 
+// knowTables lists what probes of the residual stream tell.
+func (f *Findings) knowTables() []Table {
+	t := Table{Name: "probes", Title: "Held-out scores of directions against refusal", Head: []string{"direction", "AUC", "low", "high", "requests", "trials"}}
+	for _, e := range f.Estimates {
+		if e.Metric == "auc_probe" {
+			lo, hi := limits(&e)
+			t.Rows = append(t.Rows, []string{groupName(e), three(value(&e)), three(lo), three(hi), thousands(e.Requests), thousands(e.Trials)})
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return []Table{t}
+}
+
 func (f *Findings) sayTables() []Table {
 	var list []Table
 	t := Table{Name: "asked_otherwise", Title: "Asked in other words", Head: []string{"wording / polarity", "accuracy", "d′", "c", "shift of c", "predicted refusals", "requests"}}
@@ -233,7 +250,7 @@ func (f *Findings) Tables() []Table {
 			list = append(list, *t)
 		}
 	}
-	list = append(append(list, f.sayTables()...), f.actTables()...)
+	list = slices.Concat(list, f.knowTables(), f.sayTables(), f.actTables())
 	for _, fig := range f.Figures() {
 		t := fig.Data
 		t.Name, t.Title = fig.Name, fig.Title
@@ -244,7 +261,7 @@ func (f *Findings) Tables() []Table {
 
 // WriteTable writes the main table for a terminal: aligned, with intervals.
 func (f *Findings) WriteTable(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s: %s\n%s\n\n", f.Model, f.counts(), f.headline()); err != nil {
+	if _, err := fmt.Fprintf(w, "%s: %s\n%s\n\n", printable(f.Model), f.counts(), f.headline()); err != nil {
 		return err
 	}
 	if err := f.MainTable(true).WriteText(w); err != nil {
@@ -258,15 +275,24 @@ func (f *Findings) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// WriteText writes the table with aligned columns.
+// WriteText writes the table with aligned columns, without the control characters
+// that names from outside may hold.
 func (t Table) WriteText(w io.Writer) error {
+	rows := [][]string{t.Head}
+	for _, row := range t.Rows {
+		clean := make([]string, len(row))
+		for i, s := range row {
+			clean[i] = printable(s)
+		}
+		rows = append(rows, clean)
+	}
 	width := make([]int, len(t.Head))
-	for _, row := range append([][]string{t.Head}, t.Rows...) {
+	for _, row := range rows {
 		for i, s := range row {
 			width[i] = max(width[i], utf8.RuneCountInString(s))
 		}
 	}
-	for _, row := range append([][]string{t.Head}, t.Rows...) {
+	for _, row := range rows {
 		var b strings.Builder
 		for i, s := range row {
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(s))
@@ -282,6 +308,15 @@ func (t Table) WriteText(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
 }
 
 // Write writes the table as csv, md or tex.
