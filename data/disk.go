@@ -185,15 +185,19 @@ type fullError struct {
 }
 
 func (e *fullError) Error() string {
-	return fmt.Sprintf("%s: the disk is full: %d bytes are needed (%v); free some space and start the same command again: nothing that was finished is lost",
-		e.doing, e.bytes, e.err)
+	need := "more room is needed"
+	if e.bytes > 0 {
+		need = fmt.Sprintf("%d bytes are needed", e.bytes)
+	}
+	return fmt.Sprintf("%s: the disk is full: %s (%v); free some space and start the same command again: nothing that was finished is lost",
+		e.doing, need, e.err)
 }
 
 func (e *fullError) Unwrap() []error { return []error{ErrDiskFull, e.err} }
 
 // writeError says what was being written, and marks a full disk.
 func writeError(doing string, bytes int64, err error) error {
-	if isFull(err) {
+	if isFull(err) && !errors.Is(err, ErrDiskFull) {
 		return &fullError{doing, bytes, err}
 	}
 	return fmt.Errorf("%s: %w", doing, err)

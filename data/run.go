@@ -80,7 +80,7 @@ func stateOf(u *Unit, at place) unitState {
 func Create(dir string, m Manifest, requests []Request) (*Run, error) {
 	d, err := makeDisk(dir)
 	if err != nil {
-		return nil, fmt.Errorf("creating run %s: %w", dir, err)
+		return nil, writeError("creating run "+dir, 0, err)
 	}
 	return create(d, dir, m, requests, segmentSize)
 }
@@ -148,7 +148,7 @@ func start(d disk, dir string) (_ *Run, err error) {
 func create(d disk, dir string, m Manifest, requests []Request, segmentLimit int64) (_ *Run, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("creating run %s: %w", dir, err)
+			err = writeError("creating run "+dir, 0, err)
 		}
 	}()
 	r, err := start(d, dir)
@@ -253,7 +253,7 @@ func resume(d disk, dir string, want *Manifest, segmentLimit int64) (_ *Run, err
 	defer func() {
 		var other *PlanError
 		if err != nil && !errors.As(err, &other) {
-			err = fmt.Errorf("opening run %s: %w", dir, err)
+			err = writeError("opening run "+dir, 0, err)
 		}
 	}()
 	// Before the lock, whose file would stand in a directory that is no run.
