@@ -120,6 +120,8 @@ func (e *Engine) open() error {
 		return fmt.Errorf("%d threads are negative", o.Threads)
 	case o.GPULayers < -1:
 		return fmt.Errorf("%d GPU layers are fewer than none", o.GPULayers)
+	case o.Think != "" && o.Think != "on" && o.Think != "off":
+		return fmt.Errorf("think is %q; it is on, off or not set", o.Think)
 	}
 	if o.Rows == 0 {
 		o.Rows = defaultRows

@@ -15,6 +15,9 @@ import (
 // splitName stands in the plan: where prompts are cut changes bits.
 const splitName = "shared prefix | rest of the prompt"
 
+// maxLayouts bounds the layouts whose prefix is remembered.
+const maxLayouts = 1024
+
 // prefixBytes bounds the memory of kept prefixes.
 const prefixBytes = 256 << 20
 
@@ -163,6 +166,9 @@ func (e *Engine) layoutPrefix(messages []data.Message) []llama.Token {
 	}
 	a, b := ask("Apples are red."), ask("7 + 2")
 	p = slices.Clone(a[:common(a, b)])
+	if len(e.layouts) >= maxLayouts {
+		clear(e.layouts) // conversations that are all different; what is kept changes no bit
+	}
 	e.layouts[key] = p
 	return p
 }

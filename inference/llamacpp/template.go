@@ -31,9 +31,6 @@ type chatTemplate struct {
 }
 
 func newChatTemplate(source, bos, eos, think string) (*chatTemplate, error) {
-	if think != "" && think != "on" && think != "off" {
-		return nil, fmt.Errorf("think is %q; it is on, off or not set", think)
-	}
 	compiled, err := jinja.Compile(source)
 	if err != nil {
 		return nil, fmt.Errorf("read the chat template: %w", err)
@@ -48,7 +45,13 @@ func (t *chatTemplate) digest() string {
 
 // render returns what the model is shown for messages, with the start of its
 // answer added.
-func (t *chatTemplate) render(messages []data.Message) (string, error) {
+func (t *chatTemplate) render(messages []data.Message) (text string, err error) {
+	defer func() {
+		// A template is text from outside, and its interpreter is not ours.
+		if r := recover(); r != nil {
+			text, err = "", fmt.Errorf("chat template: %v", r)
+		}
+	}()
 	list := make([]any, len(messages))
 	for i, m := range messages {
 		list[i] = map[string]any{"role": m.Role, "content": m.Content}
@@ -63,7 +66,7 @@ func (t *chatTemplate) render(messages []data.Message) (string, error) {
 	if t.think != "" {
 		vars["enable_thinking"] = jinja.NewBool(t.think == "on")
 	}
-	text, err := t.compiled.RenderValues(vars)
+	text, err = t.compiled.RenderValues(vars)
 	if err != nil {
 		return "", fmt.Errorf("chat template: %w", err)
 	}
