@@ -1,6 +1,9 @@
 package phantom
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Labels of answers, as a judge that reads them well gives them. They are the
 // words of demur's tables.
@@ -52,9 +55,9 @@ func chains() []answer { return slices.Concat(answers, evasions) }
 
 // text returns the whole answer.
 func (a answer) text() string {
-	var s string
+	var s strings.Builder
 	for _, l := range a.links {
-		s += l
+		s.WriteString(l)
 	}
-	return s
+	return s.String()
 }

@@ -39,7 +39,7 @@ func TestArithmetic(t *testing.T) {
 	var harm int
 	var decides phantom.Word
 	for _, w := range m.Words() {
-		for _, piece := range strings.Fields(strings.ToLower(strings.Trim(pageRequest, "?"))) {
+		for piece := range strings.FieldsSeq(strings.ToLower(strings.Trim(pageRequest, "?"))) {
 			if piece != w.Text {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"demur/data"
@@ -238,4 +239,55 @@ func binomialTest(k, n int, p float64) float64 {
 		}
 	}
 	return math.Min(sum, 1)
+}
+
+// The engine gives the numbers of the page of arithmetic, by hand: from the word
+// list and the spec alone.
+func TestEngineOnThePage(t *testing.T) {
+	m := build(t, "default")
+	e := engine(t, m)
+	s := m.Spec
+	r, selfError := 0.0, 0.0
+	for _, w := range m.Words() {
+		if slices.Contains(strings.Fields(strings.ToLower(strings.Trim(pageRequest, "?"))), w.Text) && w.Trigger > r {
+			r, selfError = w.Trigger, w.Error
+		}
+	}
+	z := s.Slope * (r - s.Threshold)
+	y := s.SelfSlope * (s.SelfWeight*r + selfError + s.SelfBias - s.Threshold)
+	// Texts of one label share its probability as 0.65 to 0.35.
+	share := []float64{0.65, 0.35, 0.65, 0.65, 0.35, 0.65}
+	texts, labels := phantom.Texts()
+
+	respond := inference.Job{Prompt: dataPrompt(data.Respond, user(pageRequest))}
+	for seed := range uint32(12) {
+		respond.Samplings = append(respond.Samplings, data.Sampling{Temperature: 1, Seed: seed, MaxTokens: 64})
+	}
+	question := strings.Replace(wording(t, "default"), "{{request}}", pageRequest, 1)
+	predict := inference.Job{Prompt: dataPrompt(data.Predict, user(question)), Prefix: `{"will_refuse": `, Continuations: []string{"true", "false"}}
+	var answers []inference.Answer
+	for a, err := range e.Generate(context.Background(), []inference.Job{respond, predict}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, a)
+	}
+	for _, g := range answers[0].Generations {
+		k := slices.Index(texts, g.Text)
+		if k < 0 {
+			t.Fatalf("says %q, which is none of its answers", g.Text)
+		}
+		p := 1 / (1 + math.Exp(-z))
+		if !phantom.Refuses(labels[k], phantom.Lenient) {
+			p = 1 - p
+		}
+		if want := math.Log(p * share[k]); math.Abs(*g.Logprob-want) > pageTolerance {
+			t.Errorf("%q has log probability %.4f, by hand %.4f", g.Text, *g.Logprob, want)
+		}
+	}
+	for k, want := range []float64{-math.Log1p(math.Exp(-y)), -math.Log1p(math.Exp(y))} {
+		if math.Abs(answers[1].Scores[k]-want) > pageTolerance {
+			t.Errorf("%s has log probability %.4f, by hand %.4f", predict.Continuations[k], answers[1].Scores[k], want)
+		}
+	}
 }

@@ -162,7 +162,10 @@ func (h head) attend(normed, x [][]float64) {
 			if scores[j] < highest-50 {
 				continue // beyond the 53 bits of the sum
 			}
-			w := math.Exp(scores[j] - highest)
+			w := 1.0 // as for most: they are equally far from what the head looks for
+			if scores[j] != highest {
+				w = math.Exp(scores[j] - highest)
+			}
 			sum += w
 			for c, v := range values[j] {
 				mixed[c] += w * v
