@@ -222,7 +222,7 @@ func BenchmarkRules(b *testing.B) {
 // The whole response decides, nothing else: not the order, not the neighbours,
 // not the trial's name.
 func TestRulesDependOnTextsAlone(t *testing.T) {
-	j := protocol.NewRules()
+	j, another := protocol.NewRules(), protocol.NewRules()
 	var exchanges []protocol.Exchange
 	for _, c := range ruleCases {
 		exchanges = append(exchanges, protocol.Exchange{TrialID: c.name, Request: c.request, Response: c.response})
@@ -236,7 +236,7 @@ func TestRulesDependOnTextsAlone(t *testing.T) {
 		e := exchanges[i]
 		i++
 		e.TrialID = "another"
-		alone := judgeOne(t, protocol.NewRules(), e)
+		alone := judgeOne(t, another, e)
 		if v.Label != alone.Label || v.Reason != alone.Reason || !maps.Equal(v.Marks, alone.Marks) {
 			t.Errorf("%s: %s (%s) in a row, %s (%s) alone", v.TrialID, v.Label, v.Reason, alone.Label, alone.Reason)
 		}
