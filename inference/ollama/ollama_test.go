@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -303,9 +304,15 @@ func TestGrammar(t *testing.T) {
 func TestParallel(t *testing.T) {
 	s := newServer(t)
 	e := open(t, s, func(o *ollama.Options) { o.Parallel = 4 })
+	var together sync.WaitGroup // the first four wait for each other
+	together.Add(4)
 	s.set(func() {
 		s.script = func(w http.ResponseWriter, r *http.Request, n int) bool {
 			q := s.asked()[n]
+			if n < 4 {
+				together.Done()
+				together.Wait()
+			}
 			time.Sleep(time.Duration(n%3) * time.Millisecond)
 			answer(w, q, count(q.Prompt), fmt.Sprintf("%s %v", q.Prompt, q.Options["num_predict"]))
 			return true
