@@ -200,6 +200,9 @@ func writeError(doing string, bytes int64, err error) error {
 	if isFull(err) && !errors.Is(err, ErrDiskFull) {
 		return &fullError{doing, bytes, err}
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%s: %w; name a directory that you may write to", doing, err)
+	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 

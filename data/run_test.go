@@ -368,6 +368,11 @@ func TestCreateAndResumeRefuse(t *testing.T) {
 	if _, err := data.Create(file, manifest(), nil); err == nil {
 		t.Error("a run was created in a file")
 	}
+	closed := filepath.Join(t.TempDir(), "closed")
+	must(t, os.Mkdir(closed, 0o555))
+	if _, err := data.Create(filepath.Join(closed, "run"), manifest(), nil); os.Getuid() != 0 && (err == nil || !strings.Contains(err.Error(), "may write to")) {
+		t.Errorf("a directory that is not writable: %v", err)
+	}
 	bad := manifest()
 	bad.RunID = "../up"
 	if _, err := data.Create(filepath.Join(t.TempDir(), "x"), bad, nil); err == nil {
@@ -450,6 +455,9 @@ func TestWriteTable(t *testing.T) {
 	if err := data.WriteTable(dir, "x", values([]data.Estimate{{Value: &nan}})); err == nil {
 		t.Error("NaN was written")
 	}
+	if err := data.WriteTable(dir, "x", values([]data.Activation{{Values: []float32{1, float32(nan)}}})); err == nil {
+		t.Error("NaN was written in a list")
+	}
 	for _, name := range []string{"", "../x", "a/b/c", "A", "x.parquet", "/x", "a/../b"} {
 		if err := data.WriteTable(dir, name, values(want)); err == nil {
 			t.Errorf("a table was written under the name %q", name)
@@ -502,7 +510,7 @@ func TestNotesOfOtherParts(t *testing.T) {
 // A request set larger than a frame of the journal is cut into several.
 func TestLargeRequestSets(t *testing.T) {
 	var set []data.Request
-	for i := range 90 {
+	for i := range 20 {
 		set = append(set, data.Request{ID: fmt.Sprint(i), Variant: data.Base, Text: strings.Repeat("x", 1<<20-i)})
 	}
 	dir := t.TempDir()
