@@ -72,7 +72,7 @@ var behaviours = []struct {
 	{"done for another reason", status(200, `{"response":"","done":true,"done_reason":"load"}`+"\n"), data.ErrEngine, `"load"`, 1},
 	{"done for no reason", status(200, `{"response":"Knead","done":true}`+"\n"), data.ErrEngine, `""`, 1},
 	{"slow trickle", func(w http.ResponseWriter, r *http.Request) {
-		for range 200 {
+		for range 1000 {
 			io.WriteString(w, `{"response":"x","done":false}`+"\n")
 			flush(w)
 			select {
@@ -137,7 +137,7 @@ func TestTrialFails(t *testing.T) {
 
 func limit(behaviour string) time.Duration {
 	if behaviour == "slow trickle" {
-		return 300 * time.Millisecond
+		return 2 * time.Second
 	}
 	return time.Minute
 }
