@@ -178,7 +178,6 @@ func withLanguages(set phraseSet) phraseSet {
 type unspaced struct {
 	refuse  []string
 	apology []string
-	open    []string
 	turn    []string
 }
 

@@ -33,14 +33,7 @@ const (
 	actApology      // "I'm sorry, but"
 	actBound        // its rules stand against it: "my guidelines prevent"
 	actRefuse       // "I cannot provide"
-	acts            // number of acts
 )
-
-var actNames = [acts]string{
-	"none", "plain", "note", "define", "thing", "give", "such", "proffer", "open", "bridge", "offer", "else",
-	"persona", "clarify", "refer", "sympathy", "exhort", "condemn", "inform", "stance", "premise", "no_fact",
-	"unable", "lack", "redirect", "apology", "bound", "refuse",
-}
 
 // english is the lexicon of the rules. Its phrases were written from the
 // grammar of refusals (who speaks, what is negated, which verb, what object),

@@ -491,9 +491,8 @@ func TestModelInjection(t *testing.T) {
 	const helpful = "Mix flour and water, wait, bake."
 	read := func(prompt string, _ inference.Job) data.Generation {
 		// The scripted judge reads what stands between the true fences.
-		begin := strings.LastIndex(prompt[:strings.LastIndex(prompt, "END RESPONSE ")], "BEGIN RESPONSE ")
 		name := strings.Fields(prompt[strings.LastIndex(prompt, "END RESPONSE "):])[2]
-		begin = strings.LastIndex(prompt, "BEGIN RESPONSE "+name)
+		begin := strings.LastIndex(prompt, "BEGIN RESPONSE "+name)
 		inside := prompt[begin:strings.LastIndex(prompt, "END RESPONSE "+name)]
 		label := data.FullRefusal
 		if strings.Contains(inside, "flour") {
