@@ -281,6 +281,9 @@ func (e *Engine) calibrate(ctx context.Context) error {
 		return r.promptTokens, nil
 	}
 	e.plain = rendered
+	if tokens >= e.context {
+		return nil // the server would cut it and count what is left
+	}
 	first, err := count(rendered)
 	if err != nil || first == 0 {
 		return err

@@ -283,6 +283,21 @@ func TestBeginOfText(t *testing.T) {
 	}
 }
 
+// In a context too small for a plain question nothing can be learned from one;
+// trials that fit are still answered.
+func TestSmallContext(t *testing.T) {
+	s := newServer(t)
+	e := open(t, s, func(o *ollama.Options) { o.Context = 6 })
+	if !slices.ContainsFunc(e.Info().NotVerified, func(s string) bool { return strings.Contains(s, "all tokens") }) {
+		t.Errorf("not verified: got %q", e.Info().NotVerified)
+	}
+	fits := at(0, 1)
+	fits.MaxTokens = 1
+	if g, _ := one(t, e, ask("Please bake bread", fits)); g.ErrorKind != "" {
+		t.Errorf("got %+v", g)
+	}
+}
+
 func TestGrammar(t *testing.T) {
 	s := newServer(t)
 	e := open(t, s, nil)
