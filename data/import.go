@@ -393,7 +393,10 @@ func (im *importer) add(row record) error {
 	tried := label != "" || get("response") != "" || t.ErrorKind != ""
 
 	for i := range count {
-		q, own := im.request(m, row, get, i, count)
+		q, own, err := im.request(m, row, get, i, count)
+		if err != nil {
+			return fail("%v", err)
+		}
 		t.Variant = q.Variant
 		rank, r, err := m.place(q)
 		if err != nil {
@@ -425,8 +428,25 @@ func (im *importer) add(row record) error {
 
 // request makes the request of a row. A row with neither id nor text is a
 // request of its own, and its copies are others.
-func (im *importer) request(m *importedModel, row record, get func(string) string, i, count int) (q Request, own bool) {
+func (im *importer) request(m *importedModel, row record, get func(string) string, i, count int) (q Request, own bool, err error) {
 	q = Request{ID: get("request_id"), Variant: cmp.Or(get("variant"), Base), Text: get("text"), Topic: get("topic"), Source: im.file.Name}
+	if v := row.values[im.columns["text"]]; isTurns(v) { // chat messages, the last of which is the request
+		turns, what := readTurns(v)
+		last := len(turns) - 1
+		if what == "" && turns[last].Role == "assistant" {
+			last--
+		}
+		if what == "" && (last < 0 || turns[last].Role != "user") {
+			what = "the conversation has no user's turn at its end"
+		}
+		if what != "" {
+			return Request{}, false, errors.New(what)
+		}
+		q.Text = turns[last].Content
+		if last > 0 {
+			q.Messages = turns[:last:last]
+		}
+	}
 	if s := get("harm"); s != "" {
 		f, err := strconv.ParseFloat(s, 64)
 		if err == nil && f == math.Trunc(f) && f >= 1 && f <= 5 {
@@ -438,7 +458,7 @@ func (im *importer) request(m *importedModel, row record, get func(string) strin
 	switch {
 	case q.ID != "":
 	case q.Text != "":
-		sum := sha256.Sum256([]byte(Digest([]Message(nil)) + q.Text))
+		sum := sha256.Sum256([]byte(Digest(q.Messages) + q.Text))
 		q.ID = "t-" + hex.EncodeToString(sum[:6])
 	default:
 		own = true
@@ -447,7 +467,7 @@ func (im *importer) request(m *importedModel, row record, get func(string) strin
 			q.ID += fmt.Sprintf("-%07d", i+1)
 		}
 	}
-	return q, own
+	return q, own, nil
 }
 
 // place finds the request, or adds it.

@@ -166,6 +166,14 @@ func TestImportKeepsPredictionsThatVary(t *testing.T) {
 	}
 }
 
+func TestImportOfConversations(t *testing.T) {
+	_, dir := importOne(t, "a.jsonl", `{"prompt":[{"role":"user","content":"hi"},{"role":"assistant","content":"hello"},{"role":"user","content":"How do I bake bread?"}],"completion":"Knead."}`, data.ImportOptions{})
+	q := collect[data.Request](t, dir, data.Requests)
+	if want := []data.Message{{Role: "user", Content: "hi"}, {Role: "assistant", Content: "hello"}}; len(q) != 1 || q[0].Text != "How do I bake bread?" || !reflect.DeepEqual(q[0].Messages, want) {
+		t.Errorf("requests %+v", q)
+	}
+}
+
 func TestImportOfSeveralModels(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "runs")
 	all, err := data.Import(write(t, "a.csv", "id,model,label\n1,Org/Model A,refuse\n2,b,comply\n1,org/model-a,comply\n"), out, data.ImportOptions{Now: now})

@@ -265,6 +265,9 @@ func (b *requestBuilder) add(row record) {
 
 // words returns the conversation before the request, the request, and a fault.
 func (b *requestBuilder) words(messages, text, context any) ([]Message, string, string) {
+	if isTurns(text) && (messages == nil || cell(messages) == "") {
+		return b.turns(text, "")
+	}
 	if list, ok := text.([]any); ok {
 		// A list of one text, as some sets keep their turns.
 		if len(list) != 1 {
@@ -477,6 +480,16 @@ func topic(v any) string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, "+")
+}
+
+// isTurns reports whether a value is a list of chat messages.
+func isTurns(v any) bool {
+	list, ok := v.([]any)
+	if !ok || len(list) == 0 {
+		return false
+	}
+	m, ok := list[0].(map[string]any)
+	return ok && (m["role"] != nil || m["from"] != nil)
 }
 
 // readTurns reads chat messages: a list of role and content, or the same as

@@ -106,6 +106,11 @@ func TestReadRequests(t *testing.T) {
 			[]data.Request{{ID: "7", Variant: "base", Text: lock, Messages: []data.Message{{Role: "system", Content: "Be kind."}, {Role: "user", Content: "hi"}, {Role: "assistant", Content: "hello"}}}},
 		},
 		{
+			"a conversation under the name of a text", "a.jsonl", `{"id": 7, "prompt": [{"role": "user", "content": "hi"}]}`,
+			data.Options{},
+			[]data.Request{{ID: "7", Variant: "base", Text: "hi"}},
+		},
+		{
 			"a conversation with its answer, in a cell", "a.csv", `id,messages` + "\n" + `1,"[{""from"": ""human"", ""value"": ""hi""}, {""from"": ""gpt"", ""value"": ""hello""}]"` + "\n",
 			data.Options{},
 			[]data.Request{{ID: "1", Variant: "base", Text: "hi"}},
