@@ -3,6 +3,7 @@ package phantom_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"math"
 	"slices"
 	"testing"
@@ -189,5 +190,30 @@ func TestSpecsThatCannotBe(t *testing.T) {
 	}
 	if _, err := phantom.Preset("loud"); err == nil {
 		t.Error("there is a preset that is not in the list")
+	}
+}
+
+func TestSpecTravelsAsJSON(t *testing.T) {
+	hashes := map[string]string{}
+	for _, name := range phantom.PresetNames() {
+		spec, err := phantom.Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back phantom.Spec
+		if err := json.Unmarshal(b, &back); err != nil {
+			t.Fatal(err)
+		}
+		if back != spec || back.Hash() != spec.Hash() {
+			t.Errorf("%s comes back as %+v", name, back)
+		}
+		if other, there := hashes[spec.Hash()]; there {
+			t.Errorf("%s and %s have one hash", name, other)
+		}
+		hashes[spec.Hash()] = name
 	}
 }
