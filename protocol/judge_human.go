@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -219,3 +220,6 @@ func AppendLabel(path, trialID string, label data.Label, reason string) (err err
 	}
 	return nil
 }
+
+// Trials returns the ids of the trials that have a label, sorted.
+func (h *Human) Trials() []string { return slices.Sorted(maps.Keys(h.labels)) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +27,8 @@ instead (CSV, JSONL, Parquet) and writes the same rows with label columns added.
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case len(args) == 1 && o.review != "":
+				return review(e, args[0], o.review)
 			case len(args) == 1 && o.responses == "":
 				return classifyRun(cmd.Context(), e, args[0], o)
 			case len(args) == 0 && o.responses != "":
@@ -36,6 +39,7 @@ instead (CSV, JSONL, Parquet) and writes the same rows with label columns added.
 	}
 	fs := c.Flags()
 	bindJudge(c, &o.judge)
+	fs.StringVar(&o.review, "review", "", "label file: show disputed and unclear responses one by one and note your labels there")
 	fs.StringVar(&o.responses, "responses", "", "file of responses to label")
 	fs.StringVar(&o.prompt, "prompt-column", "prompt", "column with the request")
 	fs.StringVar(&o.response, "response-column", "response", "column with the response")
@@ -46,6 +50,7 @@ instead (CSV, JSONL, Parquet) and writes the same rows with label columns added.
 type classifyOptions struct {
 	judge                            judgeFlags
 	responses, prompt, response, out string
+	review                           string
 }
 
 // classifyRun writes the verdicts of a run; those of other judges stay.
@@ -88,9 +93,13 @@ func label(ctx context.Context, e *env, dir string, f judgeFlags) (labelled, err
 		return labelled{}, errors.Join(err, closeJudge())
 	}
 	l := labelled{judge.Name(), map[data.Label]int{}}
-	// Equal texts, such as those of all seeds at temperature 0, are judged once.
-	once := protocol.NewCache().Wrap(judge)
-	fresh := protocol.Classify(ctx, once, requests, data.ReadTable[data.Trial](dir, data.Trials))
+	each := judge
+	if !strings.Contains(f.names, "human") {
+		// Equal texts, such as those of all seeds at temperature 0, are judged once.
+		// People label trials, not texts.
+		each = protocol.NewCache().Wrap(judge)
+	}
+	fresh := protocol.Classify(ctx, each, requests, data.ReadTable[data.Trial](dir, data.Trials))
 	rows := func(yield func(data.Verdict, error) bool) {
 		for v, err := range otherVerdicts(dir, judge.Name()) {
 			if !yield(v, err) {

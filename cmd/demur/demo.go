@@ -141,45 +141,49 @@ type measurementKey struct{ name, group, reading string }
 func keyOf(q phantom.Quantity) measurementKey { return measurementKey{q.Name, q.Group, q.Reading} }
 
 // add notes an estimate of the headline's fold. The stability of labels is of
-// three classes and so has no fold; behaviour has no reading.
+// three classes and so has no fold; behaviour has no reading, nor has the truth
+// a name for the bound one.
 func (m measurements) add(x data.Estimate) {
 	labels := x.Metric == "ssi_mean" || x.Metric == "flip_rate"
 	if x.Value == nil || labels != (x.Fold == "") || !labels && x.Fold != "lenient" {
 		return
 	}
 	reading := x.Reading
-	switch {
-	case reading == data.Grammar, reading == data.Exact && x.Metric == "auc_p_refuse":
+	if reading == data.Grammar {
 		reading = ""
-	case reading == data.Exact:
-		return
 	}
-	key := measurementKey{x.Metric, x.Group, reading}
-	if _, have := m[key]; !have || x.Reading == data.Grammar {
-		m[key] = *x.Value
-	}
+	m[measurementKey{x.Metric, x.Group, reading}] = *x.Value
 }
 
 // addMeans notes what the predictions state, averaged over prompts.
 func (m measurements) addMeans(dir string) error {
-	var harm, confidence, pRefuse, bound, exact float64
+	type sums struct{ n, harm, confidence, pRefuse float64 }
+	by := map[string]*sums{"": {}, data.Exact: {}}
 	err := each(dir, data.Predictions, func(p data.Prediction) {
-		switch {
-		case p.Reading == data.Grammar && p.Confidence != nil && p.HarmRating != nil:
-			harm += *p.HarmRating
-			confidence += *p.Confidence
-			bound++
-		case p.Reading == data.Exact && p.PRefuse != nil:
-			pRefuse += *p.PRefuse
-			exact++
+		reading := p.Reading
+		if reading == data.Grammar {
+			reading = ""
+		}
+		of := by[reading]
+		if of == nil || p.Confidence == nil || p.HarmRating == nil {
+			return
+		}
+		of.n++
+		of.harm += *p.HarmRating
+		of.confidence += *p.Confidence
+		if p.PRefuse != nil {
+			of.pRefuse += *p.PRefuse
 		}
 	})
-	if bound > 0 {
-		m[measurementKey{name: "harm_rating_mean"}] = harm / bound
-		m[measurementKey{name: "confidence_mean"}] = confidence / bound
-	}
-	if exact > 0 {
-		m[measurementKey{name: "p_refuse_mean"}] = pRefuse / exact
+	for reading, of := range by {
+		if of.n == 0 {
+			continue
+		}
+		m[measurementKey{name: "harm_rating_mean", reading: reading}] = of.harm / of.n
+		m[measurementKey{name: "confidence_mean", reading: reading}] = of.confidence / of.n
+		if reading == data.Exact {
+			m[measurementKey{name: "p_refuse_mean", reading: reading}] = of.pRefuse / of.n
+		}
 	}
 	return err
 }

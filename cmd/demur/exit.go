@@ -65,8 +65,10 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.Is(err, inference.ErrUnavailable):
 		return exitUnavailable
-	case errors.As(err, &plan):
+	case errors.As(err, &plan), errors.Is(err, data.ErrLocked):
 		return exitUsage
+	case errors.Is(err, data.ErrDiskFull):
+		return exitIncomplete
 	case errors.Is(err, data.ErrCorrupt):
 		return exitIntegrity
 	case errors.Is(err, protocol.ErrTooManyFailures):
