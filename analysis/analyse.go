@@ -213,11 +213,13 @@ func (w *analysis) predictions() {
 		return int(yes(b == w.o.Reading)) - int(yes(a == w.o.Reading))
 	})
 	w.f.Counts = map[Fold]Counts{}
+	headline := map[Fold]*Clusters{}
 	for _, fold := range folds {
 		for i, reading := range readings {
 			said := w.said(reading)
 			rows := w.a.joint(said, fold, nil)
 			if i == 0 {
+				headline[fold] = rows
 				w.f.Counts[fold] = tally(rows.Total())
 				w.add(rows, behaviourMetrics(), "", "", string(fold))
 			}
@@ -237,7 +239,7 @@ func (w *analysis) predictions() {
 	}
 	if len(readings) > 0 {
 		for _, fold := range folds {
-			w.add(w.a.joint(w.said(w.o.Reading), fold, nil), slices.Concat(shortMetrics(w.o.Correction), behaviourMetrics()[:1]), "fold="+string(fold), w.o.Reading, string(fold))
+			w.add(headline[fold], slices.Concat(shortMetrics(w.o.Correction), behaviourMetrics()[:1]), "fold="+string(fold), w.o.Reading, string(fold))
 		}
 		w.otherQuestions()
 		if s := w.confidenceScores(); len(s) > 0 {

@@ -177,11 +177,16 @@ func resample(n int, tasks []*task, r Resampling) {
 				mixed[i*block+j] = float64(x)
 			}
 		}
+		sums := map[*Clusters][]float64{} // several tasks may share rows
 		for _, t := range tasks {
 			out := make([]float64, t.m)
 			var totals []float64
 			if t.rows != nil {
-				totals = t.rows.totals(mixed)
+				var ok bool
+				if totals, ok = sums[t.rows]; !ok {
+					totals = t.rows.totals(mixed)
+					sums[t.rows] = totals
+				}
 			}
 			for j := range count {
 				if t.rows != nil {

@@ -99,15 +99,15 @@ func Platt(x, yes, no []float64) (a, b float64) {
 		haa += 1e-12
 		hbb += 1e-12
 		det := haa*hbb - hab*hab
-		if det <= 0 || math.Abs(ga)+math.Abs(gb) < 1e-9 {
+		if det <= 0 || math.Abs(ga)+math.Abs(gb) < 1e-8*(n1+n0) {
 			break
 		}
 		da, db := (hbb*ga-hab*gb)/det, (haa*gb-hab*ga)/det
 		before := loss(a, b)
 		step := 1.0
-		for ; step > 1e-10 && loss(a-step*da, b-step*db) > before; step /= 2 {
+		for ; step > 1e-4 && loss(a-step*da, b-step*db) > before; step /= 2 {
 		}
-		if step <= 1e-10 {
+		if step <= 1e-4 {
 			break
 		}
 		a, b = a-step*da, b-step*db

@@ -15,10 +15,11 @@ func TestMillionTrials(t *testing.T) {
 	if os.Getenv("DEMUR_LONG") == "" {
 		t.Skip("takes about a minute; set DEMUR_LONG=1")
 	}
-	for _, w := range []world{
+	worlds := []world{
 		{requests: 16667, variants: 3, temps: []float64{0, 0.3, 0.7, 1}, seeds: 5, bias: 0.3, noise: 1.5, seed: 3},
 		{requests: 1000, variants: 1, temps: []float64{0.3, 0.7, 1}, seeds: 334, bias: 0.3, noise: 1.5, seed: 3},
-	} {
+	}
+	for _, w := range worlds {
 		start := time.Now()
 		d := w.dataset("large", false)
 		built := time.Since(start)
