@@ -26,7 +26,7 @@ type Direction struct {
 
 	// What it reached on held-out requests, and what the text alone did on the
 	// same folds. Null where undefined.
-	Measure     string   `json:"measure" parquet:"measure,dict"` // auroc, or correlation for graded targets
+	Measure     string   `json:"measure" parquet:"measure,dict"` // auroc, or concordance for graded targets
 	Value       *float64 `json:"value" parquet:"value,optional"`
 	Lo          *float64 `json:"lo" parquet:"lo,optional"`
 	Hi          *float64 `json:"hi" parquet:"hi,optional"`
