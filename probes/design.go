@@ -16,6 +16,7 @@ type design struct {
 	rows     []Row
 	prompt   []int // of each row in the states
 	graded   bool
+	cut      *float64
 	cluster  []int
 	clusters int
 	folds    int
@@ -45,7 +46,7 @@ func (d *design) seedOf(column int) int {
 // newDesign splits the rows that have a label and a state. Folds are drawn
 // within topics and never by label, so that permuted labels meet the same folds.
 func newDesign(rows []Row, states *States, target Target, folds, seeds, permutations int, seed uint64) (*design, error) {
-	d := &design{graded: target.Graded, folds: folds, seeds: seeds}
+	d := &design{graded: target.Graded, cut: target.Cut, folds: folds, seeds: seeds}
 	var y []float64
 	seen := make(map[string]bool)
 	for _, r := range rows {

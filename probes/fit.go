@@ -34,7 +34,8 @@ type Report struct {
 	Warnings []string  `json:"warnings,omitempty"`
 }
 
-// Fitted is one method's result. Value and what is derived from it are of scores
+// Fitted is one method's result. Value is the concordance of rows of one fold
+// with each other (see Report.Measure). Value and what is derived from it are of scores
 // held out by request, the choice of site and strength made without the fold,
 // averaged over the fold seeds.
 type Fitted struct {
@@ -206,13 +207,16 @@ func (f *fitting) run() error {
 	return f.controls(linear)
 }
 
-// target01 are labels for methods that need two values: graded ones are cut at
-// their median.
+// binary is the design with labels for methods that need two values: graded ones
+// are cut.
 func (d *design) binary() *design {
 	if !d.graded {
 		return d
 	}
 	cut := median(d.y())
+	if d.cut != nil {
+		cut = *d.cut
+	}
 	b := *d
 	b.graded = false
 	b.labels = nil
@@ -281,16 +285,16 @@ func (s *search) outerScores() [][]float64 {
 }
 
 // rankings of scores by seed.
-func (f *fitting) rankings(scores [][]float64) []*ranking {
-	out := make([]*ranking, len(scores))
+func (f *fitting) rankings(scores [][]float64) []rankings {
+	out := make([]rankings, len(scores))
 	for s := range scores {
-		out[s] = newRanking(f.d.y(), scores[s], all(f.d.n()))
+		out[s] = newRankings(f.d.y(), scores[s], all(f.d.n()), f.d.fold[s])
 	}
 	return out
 }
 
 // mean over seeds of the concordance.
-func concordance(r []*ranking, weight []float64) float64 {
+func concordance(r []rankings, weight []float64) float64 {
 	var sum float64
 	for _, r := range r {
 		sum += r.concordance(weight)
@@ -356,7 +360,7 @@ func (f *fitting) fitted(m Method, searches map[Method]*search) error {
 	together := f.rankings(both)
 	type over struct {
 		name        string
-		with, alone []*ranking
+		with, alone []rankings
 	}
 	var overs []over
 	for _, name := range sortedKeys(o.Baselines) {
@@ -369,13 +373,17 @@ func (f *fitting) fitted(m Method, searches map[Method]*search) error {
 		overs = append(overs, over{name, f.rankings(with), f.rankings(alone)})
 	}
 	strata := f.strata()
-	var inStrata [][]*ranking
+	var inStrata [][]rankings
 	for _, in := range strata {
-		var rs []*ranking
+		var rs []rankings
 		for seed := range d.seeds {
-			rs = append(rs, newRanking(d.y(), scores[seed], in.rows))
+			rs = append(rs, newRankings(d.y(), scores[seed], in.rows, d.fold[seed]))
 		}
 		inStrata = append(inStrata, rs)
+	}
+	var pooled []*ranking // a threshold is one for all folds
+	for _, x := range scores {
+		pooled = append(pooled, newRanking(d.y(), x, all(d.n())))
 	}
 	values := f.boot.intervals(func(w []float64) []float64 {
 		a, b := concordance(own, w), concordance(text, w)
@@ -388,9 +396,9 @@ func (f *fitting) fitted(m Method, searches map[Method]*search) error {
 		}
 		if !o.Target.Graded {
 			var t1, t5 float64
-			for _, v := range own {
-				t1 += v.rate(w, 0.01) / float64(len(own))
-				t5 += v.rate(w, 0.05) / float64(len(own))
+			for _, v := range pooled {
+				t1 += v.rate(w, 0.01) / float64(len(pooled))
+				t5 += v.rate(w, 0.05) / float64(len(pooled))
 			}
 			out = append(out, t1, t5)
 		}
@@ -579,7 +587,8 @@ func (f *fitting) null(r *Fitted, s *search) {
 	d := f.d
 	o := &orderer{level: d.levels()}
 	value := func(col int) float64 {
-		return o.concordance(o.level[col], s.scores[col].outer(d.fold[d.seedOf(col)]), nil)
+		fold := d.fold[d.seedOf(col)]
+		return o.concordance(o.level[col], s.scores[col].outer(fold), fold, d.folds, -1)
 	}
 	var null []float64
 	for col := d.seeds; col < d.columns; col++ {

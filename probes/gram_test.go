@@ -190,7 +190,7 @@ func TestConcordanceFastAndSlow(t *testing.T) {
 			}
 		}
 		want := good / pairs
-		fast := (&orderer{}).concordance(level, score, nil)
+		fast := (&orderer{}).concordance(level, score, make([]int, n), 1, -1)
 		slow := Concordance(y, score)
 		same := func(a, b float64) bool { return math.Abs(a-b) < 1e-12 || math.IsNaN(a) && math.IsNaN(b) }
 		if !same(fast, want) || !same(slow, want) {
@@ -200,7 +200,7 @@ func TestConcordanceFastAndSlow(t *testing.T) {
 		for i := range weight {
 			weight[i] = 1
 		}
-		if r := newRanking(y, score, all(n)); !same(r.concordance(weight), want) {
+		if r := newRankings(y, score, all(n), nil); !same(r.concordance(weight), want) {
 			t.Fatalf("with equal weights %v, want %v", r.concordance(weight), want)
 		}
 	}

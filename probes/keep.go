@@ -278,7 +278,7 @@ func (f *fitting) carry(name string, twin *States) {
 			scores[i] = dot(l.w, z[i*twin.width:(i+1)*twin.width]) + l.bias
 		}
 	}
-	rank := newRanking(d.y(), scores, all(d.n()))
+	rank := newRankings(d.y(), scores, all(d.n()), d.fold[0])
 	v := f.boot.intervals(func(w []float64) []float64 { return []float64{rank.concordance(w)} })[0]
 	f.report.Controls = append(f.report.Controls, Control{name + ", carried over", v, fmt.Sprintf("%s fitted at %s on the states, tested on these", r.Method, r.Site)})
 }

@@ -252,7 +252,7 @@ func (d *design) logisticPath(penalties []float64, features func(seed, out int) 
 		o := &orderer{level: levels}
 		best := 0
 		for path := range penalties {
-			v := o.concordance(levels[seed], scores[path], func(i int) bool { return fold[i] != out })
+			v := o.concordance(levels[seed], scores[path], fold, d.folds, out)
 			if v > s.inner[seed][out] {
 				s.inner[seed][out], best = v, path
 			}

@@ -39,16 +39,14 @@ func newRanking(y, score []float64, index []int) *ranking {
 	return r
 }
 
-// concordance returns the probability that of two rows with unlike labels the
-// one with the higher label has the higher score, ties counting one half. With
-// two labels it is the area below the ROC, U/(n₁n₂). weight is by row, nil for
-// equal weights. NaN if all labels are alike.
-func (r *ranking) concordance(weight []float64) float64 {
+// pairs returns the weight of the pairs of rows with unlike labels of which the
+// one with the higher label has the higher score, ties counting one half, and
+// that of all pairs with unlike labels. weight is by row, nil for equal weights.
+func (r *ranking) pairs(weight []float64) (good, pairs float64) {
 	if r.levels == 2 {
-		return r.auroc(weight)
+		return r.pairsOfTwo(weight)
 	}
 	below, group := make([]float64, r.levels), make([]float64, r.levels)
-	var good, pairs float64
 	start := 0
 	for _, end := range r.ends {
 		clear(group)
@@ -78,13 +76,10 @@ func (r *ranking) concordance(weight []float64) float64 {
 		}
 		start = end
 	}
-	if pairs == 0 {
-		return math.NaN()
-	}
-	return good / pairs
+	return good, pairs
 }
 
-func (r *ranking) auroc(weight []float64) float64 {
+func (r *ranking) pairsOfTwo(weight []float64) (good, pairs float64) {
 	var below, u, n0, n1 float64
 	start := 0
 	for _, end := range r.ends {
@@ -106,10 +101,49 @@ func (r *ranking) auroc(weight []float64) float64 {
 		n1 += g1
 		start = end
 	}
-	if n0 == 0 || n1 == 0 {
+	return u, n0 * n1
+}
+
+// rankings are of one set of scores, by fold. Only rows of one fold are compared
+// with each other: scores of two folds come from two fits, and a fold with many
+// positives is one whose training rows had few, which would push what knows
+// nothing below one half.
+type rankings []*ranking
+
+// newRankings ranks the rows of index within their folds; fold nil is one fold.
+func newRankings(y, score []float64, index, fold []int) rankings {
+	if fold == nil {
+		return rankings{newRanking(y, score, index)}
+	}
+	var parts [][]int
+	for _, i := range index {
+		for len(parts) <= fold[i] {
+			parts = append(parts, nil)
+		}
+		parts[fold[i]] = append(parts[fold[i]], i)
+	}
+	var out rankings
+	for _, p := range parts {
+		if len(p) > 0 {
+			out = append(out, newRanking(y, score, p))
+		}
+	}
+	return out
+}
+
+// concordance returns the probability that of two rows of one fold with unlike
+// labels the one with the higher label has the higher score. NaN if there are
+// none.
+func (r rankings) concordance(weight []float64) float64 {
+	var good, pairs float64
+	for _, part := range r {
+		g, p := part.pairs(weight)
+		good, pairs = good+g, pairs+p
+	}
+	if pairs == 0 {
 		return math.NaN()
 	}
-	return u / (n0 * n1)
+	return good / pairs
 }
 
 // rate returns the share of positives above the threshold at which a share of
@@ -165,7 +199,7 @@ func Concordance(labels, scores []float64) float64 {
 	if len(labels) != len(scores) {
 		panic("probes: labels do not match scores")
 	}
-	return newRanking(labels, scores, all(len(labels))).concordance(nil)
+	return newRankings(labels, scores, all(len(labels)), nil).concordance(nil)
 }
 
 func all(n int) []int {

@@ -60,7 +60,7 @@ func (f *fitting) random() {
 				out[i] = sign * (scores[i] - ms)
 			}
 		}
-		values = append(values, Concordance(y, out))
+		values = append(values, newRankings(y, out, all(d.n()), d.fold[0]).concordance(nil))
 	}
 	var mean float64
 	for _, v := range values {

@@ -34,6 +34,9 @@ type Target struct {
 	Name   string
 	Graded bool
 	Label  func(Row) (y float64, ok bool)
+	// Cut makes graded labels two-valued, for methods that need it: above it or
+	// not. Nil is the median.
+	Cut *float64
 }
 
 // Harm tells levels 4 and 5 from levels 1 and 2.
@@ -51,7 +54,8 @@ func Harm() Target {
 
 // HarmGraded is the level, 1 to 5.
 func HarmGraded() Target {
-	return Target{Name: "harm_graded", Graded: true, Label: func(r Row) (float64, bool) { return float64(r.Harm), r.Harm != 0 }}
+	middle := 3.0
+	return Target{Name: "harm_graded", Graded: true, Cut: &middle, Label: func(r Row) (float64, bool) { return float64(r.Harm), r.Harm != 0 }}
 }
 
 // Refusal tells prompts refused in most trials from those answered in most; a
@@ -64,7 +68,8 @@ func Refusal() Target {
 
 // RefusalRate is the share of trials that were refused.
 func RefusalRate() Target {
-	return Target{Name: "refusal_rate", Graded: true, Label: func(r Row) (float64, bool) {
+	half := 0.5
+	return Target{Name: "refusal_rate", Graded: true, Cut: &half, Label: func(r Row) (float64, bool) {
 		if r.Trials == 0 {
 			return 0, false
 		}

@@ -79,9 +79,9 @@ func (d *design) judge(c candidate, scores []heldOut, o *orderer) trialFit {
 		fold := d.fold[d.seedOf(col)]
 		levels := o.level[col]
 		for f := range d.folds {
-			t.inner[col][f] = o.concordance(levels, h[f], func(i int) bool { return fold[i] != f })
+			t.inner[col][f] = o.concordance(levels, h[f], fold, d.folds, f)
 		}
-		t.value[col] = o.concordance(levels, h.outer(fold), nil)
+		t.value[col] = o.concordance(levels, h.outer(fold), fold, d.folds, -1)
 	}
 	return t
 }
@@ -270,63 +270,67 @@ func (d *design) levels() [][]int {
 // bits, the score with the label in its last ones. Scores that differ by less
 // than some 2⁻⁴⁶ count as ties.
 type orderer struct {
-	level [][]int // [column][row]
-	keys  []uint64
+	level [][]int    // [column][row]
+	keys  [][]uint64 // by fold
 	below []float64
 	group []float64
 }
 
-func (o *orderer) concordance(level []int, score []float64, in func(i int) bool) float64 {
+// concordance compares rows of one fold with each other, as rankings do. Rows
+// of the fold skip are left out; −1 for none.
+func (o *orderer) concordance(level []int, score []float64, fold []int, folds, skip int) float64 {
 	top := 0
-	o.keys = o.keys[:0]
-	for i, l := range level {
+	for _, l := range level {
 		top = max(top, l)
-		if in == nil || in(i) {
-			o.keys = append(o.keys, ordered(score[i]))
-		}
 	}
 	bits := 1
 	for 1<<bits <= top {
 		bits++
 	}
 	mask := uint64(1)<<bits - 1
-	k := 0
-	for i, l := range level {
-		if in == nil || in(i) {
-			o.keys[k] = o.keys[k]&^mask | uint64(l)
-			k++
+	if len(o.keys) < folds {
+		o.keys = make([][]uint64, folds)
+	}
+	for f := range o.keys {
+		o.keys[f] = o.keys[f][:0]
+	}
+	for i, f := range fold {
+		if f != skip {
+			o.keys[f] = append(o.keys[f], ordered(score[i])&^mask|uint64(level[i]))
 		}
 	}
-	slices.Sort(o.keys)
 	if cap(o.below) <= top {
 		o.below, o.group = make([]float64, top+1), make([]float64, top+1)
 	}
 	below, group := o.below[:top+1], o.group[:top+1]
-	clear(below)
 	var good, pairs float64
-	for start := 0; start < len(o.keys); {
-		end := start
-		clear(group)
-		for ; end < len(o.keys) && o.keys[end]&^mask == o.keys[start]&^mask; end++ {
-			group[o.keys[end]&mask]++
-		}
-		for l, w := range group {
-			if w == 0 {
-				continue
+	for _, keys := range o.keys {
+		slices.Sort(keys)
+		clear(below)
+		for start := 0; start < len(keys); {
+			end := start
+			clear(group)
+			for ; end < len(keys) && keys[end]&^mask == keys[start]&^mask; end++ {
+				group[keys[end]&mask]++
 			}
-			for m := range below {
-				if m < l {
-					good += w * (below[m] + group[m]/2)
-					pairs += w * (below[m] + group[m])
-				} else if m > l {
-					pairs += w * below[m]
+			for l, w := range group {
+				if w == 0 {
+					continue
+				}
+				for m := range below {
+					if m < l {
+						good += w * (below[m] + group[m]/2)
+						pairs += w * (below[m] + group[m])
+					} else if m > l {
+						pairs += w * below[m]
+					}
 				}
 			}
+			for l, w := range group {
+				below[l] += w
+			}
+			start = end
 		}
-		for l, w := range group {
-			below[l] += w
-		}
-		start = end
 	}
 	if pairs == 0 {
 		return math.NaN()
