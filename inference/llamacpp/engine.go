@@ -43,7 +43,8 @@ type Options struct {
 	// the text of a trial depends neither on its unit nor on its neighbours. It is
 	// several times slower.
 	Strict bool
-	// Rows bounds the rows of a batch, 1 to 256; 0 means 48.
+	// Rows bounds the rows of a batch, 1 to 256; 0 means 80: four prompts
+	// of a sweep of 4 temperatures × 5 seeds, and room for short jobs beside them.
 	Rows int
 	// CacheBytes bounds the memory of keys and values, and so the rows where
 	// trials are long; 0 means 1 GiB. There is always room for one row.
@@ -55,7 +56,7 @@ type Options struct {
 
 const (
 	defaultContext = 2048
-	defaultRows    = 48
+	defaultRows    = 80
 	maxRows        = 256 // LLAMA_MAX_SEQ
 	defaultCache   = 1 << 30
 	batchTokens    = 2048

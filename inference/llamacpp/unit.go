@@ -173,6 +173,9 @@ func (u *unit) prepare(jobs []inference.Job) error {
 			u.queue = append(u.queue, &start{job: j, members: s, room: room(s)})
 		}
 	}
+	// Wide jobs first: a narrow one that is begun last would run alone for as long
+	// as its answer is.
+	slices.SortStableFunc(u.queue, func(x, y *start) int { return cmp.Compare(y.room, x.room) })
 	return nil
 }
 
