@@ -544,12 +544,16 @@ func (u *unit) advance(rows []*row) error {
 	rows = slices.Clone(rows)
 	for _, r := range rows {
 		r.logits = nil
-		tokens += len(r.members)
-		e.counters.TokensSampled += int64(len(r.members))
+		for _, c := range r.members {
+			if c.at == len(c.forced) { // drawn, not given
+				tokens++
+			}
+		}
 		if err := u.split(r); err != nil {
 			return err
 		}
 	}
+	e.counters.TokensSampled += int64(tokens)
 	if e.o.Progress != nil {
 		e.o.Progress(tokens)
 	}
