@@ -12,6 +12,7 @@ import (
 
 	"demur/inference"
 	"demur/inference/llamacpp"
+	"demur/inference/ollama"
 	"demur/inference/worker"
 	"demur/models"
 	"demur/protocol"
@@ -130,7 +131,7 @@ func specOf(ctx context.Context, e *env, plan *protocol.Plan, f engineFlags) (en
 		s.Model, s.Name = plan.Model, "scripted"
 		return s, nil
 	case "ollama":
-		return ollamaSpec(ctx, e, plan, s), nil
+		return ollamaSpec(ctx, e, plan, s)
 	}
 	file, err := resolveModel(ctx, plan.Model)
 	if err != nil {
@@ -142,23 +143,31 @@ func specOf(ctx context.Context, e *env, plan *protocol.Plan, f engineFlags) (en
 
 // ollamaSpec adds what the Ollama engine needs. A blob that cannot be read, of
 // a server elsewhere or of another user, leaves the server to render.
-func ollamaSpec(ctx context.Context, e *env, plan *protocol.Plan, s engineSpec) engineSpec {
+func ollamaSpec(ctx context.Context, e *env, plan *protocol.Plan, s engineSpec) (engineSpec, error) {
 	s.ServerModel = strings.TrimPrefix(plan.Model, models.OllamaPrefix)
 	s.Name = s.ServerModel
 	s.BaseURL = plan.BaseURL
 	if s.BaseURL == "" {
-		s.BaseURL = os.Getenv("OLLAMA_HOST")
+		// A server's own setting may be "all interfaces", which nobody can call.
+		s.BaseURL = strings.Replace(os.Getenv("OLLAMA_HOST"), "0.0.0.0", "127.0.0.1", 1)
+	}
+	if err := ollama.CheckURL(s.BaseURL, s.AllowRemote); err != nil {
+		return s, usage(err)
 	}
 	file, err := models.Resolve(ctx, models.OllamaPrefix+s.ServerModel, models.Options{})
 	if err != nil {
 		e.say("the model's file cannot be read here, so the server's own template is used: %v", err)
-		return s
+		return s, nil
+	}
+	if facts, err := models.ReadFacts(file); err == nil && facts.Template == "" && s.ChatTemplate == "" {
+		e.say("the model's file has no chat template, so the server's own is used")
+		return s, nil
 	}
 	s.Model = file.Path
 	if digest, err := models.Digest(ctx, file, models.Options{}); err == nil {
 		s.ModelDigest = digest
 	}
-	return s
+	return s, nil
 }
 
 // readSmall reads a text file of at most a mebibyte.

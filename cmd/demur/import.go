@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,6 +47,9 @@ missing one costs is said.`,
 				o.Labels[strings.ToLower(word)] = data.Label(label)
 			}
 			runs, err := data.Import(args[0], out, o)
+			if errors.Is(err, data.ErrDiskFull) || errors.Is(err, data.ErrLocked) {
+				return err
+			}
 			if err != nil {
 				return usage(err)
 			}

@@ -139,6 +139,14 @@ func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, 
 	}
 	o.analysis.Fold = fold
 	o.analysis.Created = m.RunID
+	// What was fixed before the run is the headline, unless a flag says otherwise.
+	for setting, at := range map[string]*string{
+		"judge": &o.analysis.Judge, "reading": &o.analysis.Reading, "question": &o.analysis.Question, "polarity": &o.analysis.Polarity,
+	} {
+		if *at == "" {
+			*at = m.Headline[setting]
+		}
+	}
 	d := analysis.NewDataset(m.Model.Name)
 	d.KeepTexts = o.showText
 	err = errors.Join(

@@ -33,7 +33,7 @@ func loadRequests(name string, o data.Options) (data.Set, error) {
 	if err != nil {
 		return data.Set{}, err
 	}
-	return data.Set{Name: "built-in " + name, Digest: "sha256:" + data.Digest(rows), Requests: rows}, nil
+	return data.Set{Name: "built-in " + name, Digest: data.DigestRequests(rows), Requests: rows}, nil
 }
 
 func newRequests(e *env) *cobra.Command {

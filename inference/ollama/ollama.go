@@ -256,6 +256,13 @@ func (e *Engine) endpoint() string {
 	return "chat"
 }
 
+// CheckURL returns an error if an address is none, or is not on this machine
+// while remote ones are not allowed. It asks nobody.
+func CheckURL(address string, allowRemote bool) error {
+	_, err := parseURL(address, allowRemote)
+	return err
+}
+
 // parseURL returns the address of a server, which must be on this machine
 // unless remote ones are allowed.
 func parseURL(s string, allowRemote bool) (*url.URL, error) {
