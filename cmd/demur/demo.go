@@ -78,12 +78,8 @@ func demo(ctx context.Context, e *env, o demoOptions) error {
 	if err != nil {
 		return err
 	}
-	path, err := cachedPhantom(spec)
-	if err != nil {
-		return err
-	}
 	plan := demoPlan()
-	plan.Model = path
+	plan.Model = models.Phantom + ":" + o.preset
 	dir := o.out
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "demur-demo-*"); err != nil {

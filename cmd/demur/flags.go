@@ -15,7 +15,7 @@ import (
 // planFlags binds the settings of a plan. The same names are the keys of a plan
 // file, with _ for -.
 func planFlags(fs *pflag.FlagSet, p *protocol.Plan) {
-	fs.StringVarP(&p.Model, "model", "m", p.Model, "GGUF file, phantom, or ollama:NAME")
+	fs.StringVarP(&p.Model, "model", "m", p.Model, "GGUF file, ollama:NAME, phantom or phantom:PRESET")
 	fs.StringVar(&p.Engine, "engine", p.Engine, "llamacpp (in process) or ollama (a server); ollama:NAME implies ollama")
 	fs.StringVar(&p.BaseURL, "base-url", p.BaseURL, "address of the Ollama server (default $OLLAMA_HOST or http://127.0.0.1:11434)")
 	fs.StringVar(&p.Requests, "requests", p.Requests, "request set: a file, or built-in: demo, all (default demo)")

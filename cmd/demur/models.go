@@ -15,12 +15,12 @@ import (
 // resolveModel turns a name into a model file whose header is whole. The
 // phantom is built if it is not there yet.
 func resolveModel(ctx context.Context, name string) (models.File, error) {
+	if preset, ok := phantomPreset(name); ok {
+		return phantomFile(preset)
+	}
 	file, err := models.Resolve(ctx, name, models.Options{})
 	if err != nil {
 		return models.File{}, modelError(err)
-	}
-	if file.Kind == models.KindPhantom {
-		return phantomFile()
 	}
 	if _, err := models.ReadFacts(file); err != nil {
 		return models.File{}, modelError(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,18 +16,31 @@ import (
 	"demur/models/phantom"
 )
 
-// phantomFile returns the default phantom as a file, built into the cache
-// folder if it is not there.
-func phantomFile() (models.File, error) {
-	spec, err := phantom.Preset("default")
+// phantomPreset returns the preset that a model name means: phantom is the
+// default one, phantom:NAME another.
+func phantomPreset(model string) (preset string, ok bool) {
+	if model == models.Phantom {
+		return "default", true
+	}
+	return strings.CutPrefix(model, models.Phantom+":")
+}
+
+// phantomFile returns a phantom as a file, built into the cache folder if it is
+// not there.
+func phantomFile(preset string) (models.File, error) {
+	spec, err := phantom.Preset(preset)
 	if err != nil {
-		return models.File{}, err
+		return models.File{}, usage(err)
 	}
 	path, err := cachedPhantom(spec)
 	if err != nil {
 		return models.File{}, err
 	}
-	return models.File{Name: models.Phantom, Kind: models.KindPhantom, Path: path, Parts: []string{path}}, nil
+	name := models.Phantom
+	if preset != "default" {
+		name += "-" + preset
+	}
+	return models.File{Name: name, Kind: models.KindPhantom, Path: path, Parts: []string{path}}, nil
 }
 
 // cachedPhantom returns the file of a phantom, whose name is the spec's hash.
