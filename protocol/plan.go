@@ -64,13 +64,14 @@ type Plan struct {
 }
 
 // DefaultPlan returns the plan that runs where nothing is said: the sweep of
-// the stability literature (temperatures 0, 0.3, 0.7 and 1, seeds 42 to 46;
-// reference B.1), the prediction at temperature 0.
+// Larsen (arXiv:2512.12066; temperatures 0, 0.3, 0.7 and 1, seeds 42 to 46), the
+// prediction at temperature 0. 128 tokens show whether an answer is given; a
+// judge is told which responses were cut.
 func DefaultPlan() Plan {
 	return Plan{
 		Temperatures:        []float64{0, 0.3, 0.7, 1},
 		Seeds:               []uint32{42, 43, 44, 45, 46},
-		MaxTokens:           256,
+		MaxTokens:           128,
 		Questions:           []string{"default"},
 		PredictTemperatures: []float64{0},
 		PredictSeeds:        []uint32{42},
