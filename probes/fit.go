@@ -56,7 +56,7 @@ type Fitted struct {
 	Accuracy   Value            `json:"accuracy"`    // balanced, at calibrated probability ½
 	Brier      Value            `json:"brier"`       // of the cross-fitted calibrated probability
 	ECE        *float64         `json:"ece"`         // of the same, ten bins of equal size
-	P          *float64         `json:"p"`           // of a permutation of labels over requests, the whole procedure repeated
+	P          *float64         `json:"p"`           // of a permutation of labels over requests, the whole procedure repeated; of Logistic at Options.LogisticSite
 	NullMean   *float64         `json:"null_mean"`   // of Value under permuted labels
 	Null95     *float64         `json:"null_95"`     // its 95th percentile
 	MaxNull95  *float64         `json:"max_null_95"` // 95th percentile of the greatest value over sites under permuted labels
@@ -102,7 +102,7 @@ func Fit(rows []Row, states *States, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fit: %w", err)
 	}
-	f := &fitting{d: d, o: &o, states: states}
+	f := &fitting{d: d, o: &o, states: states, all: rows}
 	f.report = &Report{Target: o.Target.Name, Graded: o.Target.Graded, Measure: "auroc", Requests: d.clusters, Prompts: d.n(),
 		Folds: o.Folds, Seeds: o.Seeds, Permutations: o.Permutations, Resamples: o.Resamples, Level: o.Level}
 	if o.Target.Graded {
@@ -120,6 +120,7 @@ type fitting struct {
 	d      *design
 	o      *Options
 	states *States
+	all    []Row // those without a label too
 	report *Report
 	boot   resampler
 	text   *search
@@ -421,7 +422,9 @@ func (f *fitting) fitted(m Method, searches map[Method]*search) error {
 	}
 	r.SeedSD = defined(deviation(bySeed))
 	f.choices(&r, s, searches)
-	f.null(&r, s)
+	if err := f.null(&r, s); err != nil {
+		return err
+	}
 	f.surface(&r, s)
 	c, held, err := f.calibrate(&r, s)
 	if err != nil {
@@ -580,21 +583,34 @@ func (f *fitting) choices(r *Fitted, s *search, searches map[Method]*search) {
 
 // null compares with permuted labels. The observed value is that of the first
 // fold seed, which the permuted ones have too.
-func (f *fitting) null(r *Fitted, s *search) {
-	if r.Method == Logistic || f.o.Permutations == 0 {
-		return
-	}
+func (f *fitting) null(r *Fitted, s *search) error {
 	d := f.d
-	o := &orderer{level: d.levels()}
-	value := func(col int) float64 {
-		fold := d.fold[d.seedOf(col)]
-		return o.concordance(o.level[col], s.scores[col].outer(fold), fold, d.folds, -1)
+	if f.o.Permutations == 0 || r.Method == Logistic && f.o.LogisticSite == nil {
+		return nil
 	}
+	var observed float64
 	var null []float64
-	for col := d.seeds; col < d.columns; col++ {
-		null = append(null, value(col))
+	if r.Method == Logistic {
+		site := slices.Index(f.states.sites, *f.o.LogisticSite)
+		if site < 0 {
+			return fmt.Errorf("there are no states at %s", *f.o.LogisticSite)
+		}
+		var err error
+		if observed, null, err = d.logisticNull(f.states, site, r.Strength); err != nil {
+			return err
+		}
+	} else {
+		o := &orderer{level: d.levels()}
+		value := func(col int) float64 {
+			fold := d.fold[d.seedOf(col)]
+			return o.concordance(o.level[col], s.scores[col].outer(fold), fold, d.folds, -1)
+		}
+		observed = value(0)
+		for col := d.seeds; col < d.columns; col++ {
+			null = append(null, value(col))
+		}
 	}
-	r.P = exceeded(null, value(0))
+	r.P = exceeded(null, observed)
 	var mean float64
 	for _, v := range null {
 		mean += v / float64(len(null))
@@ -602,6 +618,7 @@ func (f *fitting) null(r *Fitted, s *search) {
 	r.NullMean = defined(mean)
 	slices.Sort(null)
 	r.Null95 = defined(quantile(null, 0.95))
+	return nil
 }
 
 // exceeded is the p-value of a permutation test, the observed labeling counted

@@ -254,14 +254,15 @@ func TestRandomLabels(t *testing.T) {
 		rows[i].Attributes = map[string]string{"coin": fmt.Sprint(h.Sum32() / 7 % 2)}
 	}
 	o := quick(probes.Attribute("coin", "1"))
-	o.Methods, o.Penalties = []probes.Method{probes.MeanDifference, probes.Whitened, probes.Centroid}, []float64{0.1}
+	o.Methods, o.Penalties = []probes.Method{probes.MeanDifference, probes.Whitened, probes.Logistic}, []float64{0.1}
+	o.LogisticSite, o.Permutations = &probes.Site{Layer: 3, Anchor: probes.Post}, 19
 	r := must(t)(probes.Fit(rows, s.states, o))
 	for _, m := range r.Methods {
 		if *m.Value.Lo > 0.53 || *m.Value.Hi < 0.45 || *m.P < 0.05 || *m.Increment.Lo > 0.02 {
 			t.Errorf("%s: a coin is told with %s, p %v, increment %s", m.Method, show(m.Value), *m.P, show(m.Increment))
 		}
 		for _, v := range m.Surface {
-			if *v.P < 0.02 {
+			if *v.P <= 1./20 {
 				t.Errorf("%s at %s: p %v over all sites", m.Method, v.Site, *v.P)
 			}
 		}

@@ -71,6 +71,49 @@ func (f *fitting) directions(r *Fitted, s *search, c *calibration, held []float6
 		}
 		r.Scores = append(r.Scores, score)
 	}
+	return f.unlabelled(r, c)
+}
+
+// unlabelled scores the prompts without a label by the directions that are kept,
+// unless another wording of their request has a label: those were fitted to.
+func (f *fitting) unlabelled(r *Fitted, c *calibration) error {
+	fitted := make(map[string]bool)
+	for _, row := range f.d.rows {
+		fitted[row.RequestID] = true
+	}
+	seen := make(map[string]bool)
+	for _, row := range f.all {
+		p, ok := f.states.at[row.PromptID]
+		if !ok || fitted[row.RequestID] || seen[row.PromptID] {
+			continue
+		}
+		seen[row.PromptID] = true
+		var sum float64
+		for _, d := range r.Directions {
+			k := slices.Index(f.states.sites, Site{d.Layer, d.Anchor})
+			w := f.states.width
+			s, err := ScoreOf(d, f.states.values[k][p*w:(p+1)*w])
+			if err != nil {
+				f.warn("prompt %s has no score: %v", row.name(), err)
+				sum = math.NaN()
+				break
+			}
+			sum += s / float64(len(r.Directions))
+		}
+		if math.IsNaN(sum) {
+			continue
+		}
+		first := r.Directions[0]
+		score := data.Score{PromptID: row.PromptID, RequestID: row.RequestID, Variant: row.Variant, Group: first.Group, Target: first.Target, Method: first.Method,
+			Anchor: first.Anchor, Fold: -1, Score: sum}
+		if len(r.Directions) == 1 {
+			score.Layer = &first.Layer
+		}
+		if c != nil {
+			score.Probability = defined(c.probability(sum))
+		}
+		r.Scores = append(r.Scores, score)
+	}
 	return nil
 }
 

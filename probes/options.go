@@ -24,6 +24,10 @@ type Options struct {
 	Strengths []float64 // of Whitened and Ridge: 0.01, 0.3
 	Penalties []float64 // of Logistic and the text baselines: 1, 0.1, 0.01, 0.001
 
+	// LogisticSite is where Logistic is tested with permuted labels: a site chosen
+	// beforehand, since the search over sites would take hours. Nil: no test.
+	LogisticSite *Site
+
 	// Twins are other activations of the same prompts, under the same prompt ids,
 	// which go through the same procedure as controls: "untrained" for those of the
 	// same architecture with random weights, "shuffled" for those of the prompts
