@@ -70,6 +70,7 @@ func (e *Engine) Loop(ctx context.Context, jobs []inference.Job) ([]inference.An
 				if e.apply(c); c.finished {
 					break
 				}
+				e.setThreads(a, e.threadsFor(), r.pos+1, true)
 				if logits, err = e.feed(a, []llama.Token{c.next}, r.pos); err != nil {
 					return nil, err
 				}
@@ -177,6 +178,7 @@ func (e *Engine) Bare(ctx context.Context, histogram map[int]int64, prompt, toke
 					return 0, err
 				}
 			}
+			e.setThreads(a, e.threadsFor(), prompt+at+1, n == 1)
 			start := time.Now()
 			if err := e.decode(a); err != nil {
 				return 0, err

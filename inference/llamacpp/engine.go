@@ -82,6 +82,8 @@ type Engine struct {
 
 	counters inference.Counters
 	times    Times
+	others   float64 // threads of other programs that want a core, smoothed
+	watched  bool    // others has a value
 	closed   bool
 }
 

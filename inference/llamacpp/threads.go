@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -9,16 +10,20 @@ import (
 	"github.com/hybridgroup/yzma/pkg/llama"
 )
 
-// threadsFor returns how many threads a unit uses. llama.cpp's threads wait for
-// each other in spin loops, so that two of them on a core that others use too
-// are several times slower than one. While other programs want all cores, a unit
-// therefore uses fewer. That changes no bit, but for the case of longRow.
+// threadsFor returns how many threads the next decode uses. llama.cpp's threads
+// wait for each other in spin loops, so that two of them on a core that others
+// use too are several times slower than one. While other programs want the
+// cores, fewer are used. That changes no bit, but for the case of longRow.
 func (e *Engine) threadsFor() int {
-	others, ok := runnable()
+	now, ok := runnable()
 	if !ok {
 		return e.o.Threads
 	}
-	return max(1, min(e.o.Threads, runtime.NumCPU()-others))
+	if !e.watched {
+		e.watched, e.others = true, float64(now)
+	}
+	e.others += (float64(now) - e.others) / 8 // what runs for a moment only does not count
+	return max(1, min(e.o.Threads, runtime.NumCPU()-int(math.Round(e.others))))
 }
 
 // runnable returns the number of threads of other programs that run or wait for

@@ -64,15 +64,14 @@ type row struct {
 
 // A unit is a unit while it runs.
 type unit struct {
-	e       *Engine
-	ctx     context.Context
-	a       *arena
-	width   int // streams that may be used
-	threads int
-	jobs    []*jobRun
-	queue   []*start // to be begun
-	rows    []*row   // by stream
-	parked  []*row   // forks that found no stream, oldest first
+	e      *Engine
+	ctx    context.Context
+	a      *arena
+	width  int // streams that may be used
+	jobs   []*jobRun
+	queue  []*start // to be begun
+	rows   []*row   // by stream
+	parked []*row   // forks that found no stream, oldest first
 }
 
 // A start is a row that is not begun yet.
@@ -156,8 +155,7 @@ func (u *unit) prepare(jobs []inference.Job) error {
 		return err
 	}
 	u.a = e.arena
-	u.threads = e.threadsFor()
-	e.setThreads(u.a, u.threads, cells, true)
+	e.setThreads(u.a, e.threadsFor(), cells, true)
 	// Every unit begins with an empty memory: where cells lie changes bits.
 	if err := u.a.clear(); err != nil {
 		return err
@@ -459,7 +457,7 @@ func (u *unit) prefill(news []*row) error {
 	for _, r := range news {
 		longest = max(longest, len(r.job.root))
 	}
-	e.setThreads(a, u.threads, longest, true)
+	e.setThreads(a, e.threadsFor(), longest, true)
 	for _, r := range news {
 		root := r.job.root
 		for i := r.job.cut; i < len(root); i++ {
@@ -513,7 +511,7 @@ func (u *unit) decodeRows() error {
 		}
 		r.pos++
 	}
-	e.setThreads(a, u.threads, u.rows[0].pos, len(u.rows) == 1)
+	e.setThreads(a, e.threadsFor(), u.rows[0].pos, len(u.rows) == 1)
 	if err := e.decode(a); err != nil {
 		return err
 	}
