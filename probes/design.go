@@ -3,6 +3,7 @@ package probes
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 )
@@ -59,6 +60,9 @@ func newDesign(rows []Row, states *States, target Target, folds, seeds, permutat
 			return nil, fmt.Errorf("row %s stands there twice", r.name())
 		}
 		seen[r.PromptID] = true
+		if math.IsNaN(label) || math.IsInf(label, 0) {
+			return nil, fmt.Errorf("row %s: label %v is no number", r.name(), label)
+		}
 		if !target.Graded && label != 0 && label != 1 {
 			return nil, fmt.Errorf("row %s: label %v is neither 0 nor 1", r.name(), label)
 		}

@@ -1,6 +1,7 @@
 package probes
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -362,8 +363,8 @@ func (g *gram) whitened(strength float64) (each func(f func(column int, h heldOu
 func (g *gram) bordered(strength float64) ([]float64, error) {
 	n := g.n
 	lambda := strength * g.trace
-	if !(lambda > 0) {
-		return nil, fmt.Errorf("all rows are equal")
+	if !(g.trace > tiny*tiny*g.c) {
+		return nil, errors.New("all prompts have the same state there")
 	}
 	c := make([]float64, n*n)
 	copy(c, g.k)

@@ -40,7 +40,8 @@ type Options struct {
 
 	// Model, ModelDigest and TemplateHash are written into directions.
 	Model, ModelDigest, TemplateHash string
-	// Progress, if not nil, is told which step is being done and how far it is.
+	// Progress, if not nil, is told which step is being done and how far it is, by
+	// one goroutine at a time.
 	Progress func(step string, done, of int)
 }
 
