@@ -87,7 +87,7 @@ func TestTransfer(t *testing.T) {
 	// Wordings share requests: what is tested was not fitted on the request.
 	rows := slices.Clone(s.rows)
 	cells, err = probes.Transfer(rows, s.states, func(r probes.Row) string { return r.Variant }, o)
-	if err != nil || len(cells) != 12 {
+	if err != nil || len(cells) != 6 {
 		t.Fatal(len(cells), err)
 	}
 	for _, c := range cells {
@@ -170,7 +170,7 @@ func TestStateWordAct(t *testing.T) {
 	if best := probes.Concordance(rate, truth); *get(a, "text + state + word").All.Value > best+0.01 {
 		t.Errorf("all together reach %s, the truth %.4f", show(get(a, "text + state + word").All), best)
 	}
-	if len(a.Table) != 900 || a.Prompts != 900 || a.Requests != 300 {
+	if len(a.Table) != 600 || a.Prompts != 600 || a.Requests != 300 {
 		t.Errorf("%d rows", len(a.Table))
 	}
 	n, disagree := 0, 0
@@ -186,7 +186,7 @@ func TestStateWordAct(t *testing.T) {
 		}
 	}
 	g := a.Agreement
-	if n != 900 || disagree != g[2]+g[3]+g[4]+g[5] || disagree == 0 {
+	if n != 600 || disagree != g[2]+g[3]+g[4]+g[5] || disagree == 0 {
 		t.Errorf("agreement %v, %d rows disagree", g, disagree)
 	}
 	// Where they disagree, the state is right more often.
@@ -339,7 +339,7 @@ func TestTwins(t *testing.T) {
 	o := quick(probes.Refusal())
 	o.Methods, o.Permutations, o.Seeds, o.Penalties = []probes.Method{probes.Whitened}, -1, 1, []float64{0.1}
 	o.Sites = at(3, probes.Post)
-	_, random := noise(900, 2, 1, 64, 3, 9)
+	_, random := noise(600, 2, 1, 64, 2, 9)
 	var values [][]float32
 	for _, site := range random.Sites() {
 		var v []float32

@@ -64,7 +64,7 @@ func TestRefusalOfThePhantom(t *testing.T) {
 		o.Baselines["nothing"][p.ID] = 0
 	}
 	r := must(t)(probes.Fit(s.rows, s.states, o))
-	if r.Prompts != 900 || r.Requests != 300 || len(r.Methods) != 5 {
+	if r.Prompts != 600 || r.Requests != 300 || len(r.Methods) != 5 {
 		t.Errorf("%d prompts, %d requests, %d methods", r.Prompts, r.Requests, len(r.Methods))
 	}
 	for _, m := range r.Methods {
@@ -114,7 +114,7 @@ func TestRefusalOfThePhantom(t *testing.T) {
 		}
 	}
 	// Held-out scores: one a prompt, in the words of the table.
-	if len(w.Scores) != 900 {
+	if len(w.Scores) != 600 {
 		t.Fatalf("%d scores", len(w.Scores))
 	}
 	var y, x, p []float64
