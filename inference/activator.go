@@ -2,6 +2,7 @@ package inference
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"demur/data"
@@ -21,14 +22,20 @@ type ActivateJob struct {
 	Layers []int `json:"layers,omitempty"`
 }
 
+// ErrPrompt is wrapped by an error that concerns one prompt of several: it does
+// not fit the context, or the template cannot render it.
+var ErrPrompt = errors.New("the prompt cannot be evaluated")
+
 // An Activator is an engine that shows its residual stream.
 type Activator interface {
 	// Activate yields the activations of each job in the order of the jobs, and
 	// within a job by layer as asked, then by position as asked. It fills in all
 	// but the anchor. Values are yielded as the engine has them, NaN too: what to
-	// make of them is the caller's affair. A prompt that cannot be evaluated
-	// (overflow, a template that fails) and a layer or position that is not there
-	// end the sequence with an error, as a failure of the engine does.
+	// make of them is the caller's affair. In place of the rows of a prompt that
+	// cannot be evaluated it yields a row with the prompt's id alone and an error
+	// that wraps ErrPrompt, and goes on with the next job. Any other error (a layer
+	// or position that is not there, a failure of the engine) ends the sequence; on
+	// cancellation it is ctx.Err().
 	Activate(ctx context.Context, jobs []ActivateJob) iter.Seq2[data.Activation, error]
 }
 
