@@ -41,10 +41,13 @@ type ExtractReport struct {
 	Prompts int `json:"prompts"`
 	Rows    int `json:"rows"`
 	Width   int `json:"width"`
-	// Unanchored are prompts that have no rows, with the reason.
+	// Unanchored are prompts that have no rows because the request cannot be told
+	// from the template, and Failed those that the engine cannot evaluate, with the
+	// reason.
 	Unanchored []Finding `json:"unanchored,omitempty"`
-	// Layouts are the anchors of the first prompt of each template frame, so that
-	// a reader can see which tokens were taken.
+	Failed     []Finding `json:"failed,omitempty"`
+	// Anchors are those of the first prompt, so that a reader can see which tokens
+	// were taken.
 	Anchors []Anchor `json:"anchors,omitempty"`
 
 	NaN       []Finding `json:"nan,omitempty"`       // not yielded
@@ -115,6 +118,11 @@ func Extract(ctx context.Context, engine Engine, prompts []data.Prompt, o Extrac
 			yield(data.Activation{}, fmt.Errorf("none of %d prompts could be anchored; the first, %.8s: %s", len(prompts), f.PromptID, f.What))
 			return
 		}
+		if n := len(report.Failed); n == anchored && n > 0 {
+			f := report.Failed[0]
+			yield(data.Activation{}, fmt.Errorf("none of %d prompts could be evaluated; the first, %.8s: %s", n, f.PromptID, f.What))
+			return
+		}
 		x.audit.finish()
 	}
 }
@@ -161,6 +169,11 @@ func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, er
 	defer stop()
 	row, err, ok := next()
 	for _, w := range wants {
+		if ok && errors.Is(err, inference.ErrPrompt) && row.PromptID == w.prompt.ID {
+			x.audit.report.Failed = append(x.audit.report.Failed, Finding{PromptID: w.prompt.ID, What: err.Error()})
+			row, err, ok = next()
+			continue
+		}
 		for ok && err == nil && row.PromptID == w.prompt.ID {
 			layer := row.Layer
 			group := make(map[int]data.Activation, len(w.positions))
@@ -171,19 +184,19 @@ func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, er
 				group[row.Position] = row
 				row, err, ok = next()
 			}
-			if err == nil {
+			if err == nil || errors.Is(err, inference.ErrPrompt) && row.PromptID != w.prompt.ID {
 				more, err := x.layer(w, layer, group, yield)
 				if err != nil || !more {
 					return 0, false, err
 				}
 			}
 		}
-		if err != nil {
+		if err != nil && !(errors.Is(err, inference.ErrPrompt) && row.PromptID != w.prompt.ID) {
 			return 0, false, fmt.Errorf("activations of prompt %.8s: %w", w.prompt.ID, err)
 		}
 	}
 	if ok {
-		return 0, false, fmt.Errorf("activations: the engine gave rows of prompt %.8s out of order", row.PromptID)
+		return 0, false, errors.Join(fmt.Errorf("activations: the engine gave rows of prompt %.8s out of order", row.PromptID), err)
 	}
 	return len(wants), true, nil
 }

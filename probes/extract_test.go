@@ -2,12 +2,16 @@ package probes_test
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"demur/data"
+	"demur/inference"
 	"demur/probes"
 )
 
@@ -213,5 +217,69 @@ func TestPositionOffByOneIsFound(t *testing.T) {
 			t.Error(err)
 		}
 		return
+	}
+}
+
+// failing cannot evaluate one prompt.
+type failing struct {
+	engine
+	bad string
+}
+
+func (f *failing) Activate(ctx context.Context, jobs []inference.ActivateJob) iter.Seq2[data.Activation, error] {
+	return func(yield func(data.Activation, error) bool) {
+		for _, j := range jobs {
+			if j.Prompt.ID == f.bad {
+				if !yield(data.Activation{PromptID: f.bad}, fmt.Errorf("%w: 9000 tokens", inference.ErrPrompt)) {
+					return
+				}
+				continue
+			}
+			for row, err := range f.engine.Activate(ctx, []inference.ActivateJob{j}) {
+				if !yield(row, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func TestPromptThatCannotBeEvaluated(t *testing.T) {
+	m := build(t, "default")
+	prompts := []data.Prompt{prompt("How do I bake bread?"), prompt("How do I pick a lock?"), prompt("Sing")}
+	for k, bad := range prompts {
+		e := &failing{engine{m: m}, bad.ID}
+		var report probes.ExtractReport
+		seen := map[string]int{}
+		for row, err := range probes.Extract(context.Background(), e, prompts, probes.ExtractOptions{Report: &report}) {
+			if err != nil {
+				t.Fatal(k, err)
+			}
+			seen[row.PromptID]++
+		}
+		if len(report.Failed) != 1 || report.Failed[0].PromptID != bad.ID || len(seen) != 2 || seen[bad.ID] != 0 || report.Rows != 16 {
+			t.Errorf("prompt %d: rows %v, report %+v", k, seen, report)
+		}
+		var last error
+		for _, err := range probes.Extract(context.Background(), e, prompts[k:k+1], probes.ExtractOptions{}) {
+			last = err
+		}
+		if last == nil || !strings.Contains(last.Error(), "9000 tokens") {
+			t.Errorf("prompt %d alone: %v", k, last)
+		}
+	}
+}
+
+func TestShuffled(t *testing.T) {
+	p := prompt("How do I bake bread with no salt at all?")
+	q := probes.Shuffled(p, 1)
+	a, b := strings.Fields(p.Messages[0].Content), strings.Fields(q.Messages[0].Content)
+	if slices.Equal(a, b) || q.ID == p.ID || q.ID != data.PromptID(q.Messages) || q.RequestID != p.RequestID || probes.Shuffled(p, 1).ID != q.ID {
+		t.Errorf("%q became %q", a, b)
+	}
+	slices.Sort(a)
+	slices.Sort(b)
+	if !slices.Equal(a, b) || p.Messages[0].Content != "How do I bake bread with no salt at all?" {
+		t.Errorf("%q became %q", a, b)
 	}
 }

@@ -336,6 +336,16 @@ func TestRefusedArguments(t *testing.T) {
 	if _, err := probes.ParseTarget("mood"); err == nil {
 		t.Error("target mood is known")
 	}
+	within, err := probes.ParseTarget("refusal within harmful")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := within.Label(probes.Row{Harm: 1, Trials: 1}); ok {
+		t.Error("a harmless prompt is within the harmful ones")
+	}
+	if y, ok := within.Label(probes.Row{Harm: 5, Trials: 1, Refusals: 1}); !ok || y != 1 {
+		t.Error("a harmful prompt that is refused has no label within the harmful ones")
+	}
 	if target, err := probes.ParseTarget("topic=locks"); err != nil || target.Name != "topic=locks" {
 		t.Error(target.Name, err)
 	}

@@ -149,7 +149,7 @@ func (g *Guard) one(ctx context.Context, engine Engine, p data.Prompt) (Judgemen
 	o.Report = &report
 	var rows []data.Activation
 	for row, err := range Extract(ctx, engine, []data.Prompt{p}, o) {
-		if err != nil && len(report.Unanchored) == 0 {
+		if err != nil && len(report.Unanchored)+len(report.Failed) == 0 {
 			return Judgement{}, err
 		}
 		if err == nil {
@@ -160,8 +160,8 @@ func (g *Guard) one(ctx context.Context, engine Engine, p data.Prompt) (Judgemen
 		first := g.directions[0]
 		return Judgement{PromptID: p.ID, Group: first.Group, Threshold: first.Threshold, Error: err.Error()}, nil
 	}
-	if len(report.Unanchored) > 0 {
-		return fail(errors.New(report.Unanchored[0].What))
+	if bad := slices.Concat(report.Unanchored, report.Failed); len(bad) > 0 {
+		return fail(errors.New(bad[0].What))
 	}
 	if err := report.Err(); err != nil {
 		return fail(err)

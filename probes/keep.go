@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"demur/data"
 )
@@ -12,7 +13,11 @@ import (
 // held-out scores as rows of their tables.
 func (f *fitting) directions(r *Fitted, s *search, c *calibration, held []float64, by *search) error {
 	d, o := f.d, f.o
-	group := o.Target.Name + "/" + string(r.Method) + "/" + r.Site.Anchor
+	layer := "all"
+	if r.Site.Layer != allLayers {
+		layer = strconv.Itoa(r.Site.Layer)
+	}
+	group := o.Target.Name + "/" + string(r.Method) + "/" + layer + "/" + r.Site.Anchor
 	base := data.Direction{
 		Group: group, Target: o.Target.Name, Method: string(r.Method), Anchor: r.Site.Anchor,
 		Measure: f.report.Measure, Value: r.Value.Value, Lo: r.Value.Lo, Hi: r.Value.Hi, Text: f.report.Text.Value,

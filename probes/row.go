@@ -100,8 +100,28 @@ func Attribute(name, value string) Target {
 }
 
 // ParseTarget returns the target of a name: harm, harm_graded, refusal,
-// refusal_rate, prediction, or attribute=value.
+// refusal_rate, prediction, or attribute=value; with " within " and harmful,
+// harmless, refused or complied after it, among these prompts alone.
 func ParseTarget(name string) (Target, error) {
+	if inner, group, ok := strings.Cut(name, " within "); ok {
+		t, err := ParseTarget(inner)
+		if err != nil {
+			return Target{}, err
+		}
+		by, want := Harm(), 1.0
+		switch group {
+		case "harmful":
+		case "harmless":
+			want = 0
+		case "refused":
+			by = Refusal()
+		case "complied":
+			by, want = Refusal(), 0
+		default:
+			return Target{}, fmt.Errorf("target %q: group %q is none of harmful, harmless, refused and complied", name, group)
+		}
+		return t.Within(group, func(r Row) bool { y, ok := by.Label(r); return ok && y == want }), nil
+	}
 	for _, t := range []Target{Harm(), HarmGraded(), Refusal(), RefusalRate(), Prediction()} {
 		if t.Name == name {
 			return t, nil
