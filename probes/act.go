@@ -257,8 +257,10 @@ func (f *fitting) act(a *Act, rows []Row, o ActOptions) error {
 	}
 	scores, text := refusal.outerScores()[0], f.text.outerScores()[0]
 	for i, r := range d.rows {
-		row := ActRow{PromptID: r.PromptID, RequestID: r.RequestID, Variant: r.Variant, Harm: r.Harm, RefusalScore: scores[i], TextScore: text[i],
-			Stated: r.Stated, PRefuse: r.PRefuse, Rate: d.y()[i], Trials: r.Trials}
+		row := ActRow{
+			PromptID: r.PromptID, RequestID: r.RequestID, Variant: r.Variant, Harm: r.Harm, RefusalScore: scores[i], TextScore: text[i],
+			Stated: r.Stated, PRefuse: r.PRefuse, Rate: d.y()[i], Trials: r.Trials,
+		}
 		if h, ok := harm[r.PromptID]; ok {
 			row.HarmScore = &h
 		}

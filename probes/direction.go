@@ -161,11 +161,3 @@ func narrow(x []float64) []float32 {
 	}
 	return out
 }
-
-func widen(x []float32) []float64 {
-	out := make([]float64, len(x))
-	for i, v := range x {
-		out[i] = float64(v)
-	}
-	return out
-}

@@ -14,8 +14,10 @@ import (
 func (r *Report) Estimates() []data.Estimate {
 	var out []data.Estimate
 	add := func(metric, group string, v Value, method string, warnings ...string) {
-		e := data.Estimate{Metric: metric, Group: "target=" + r.Target + group, Value: v.Value, Lo: v.Lo, Hi: v.Hi, Level: r.Level, Method: method,
-			Requests: r.Requests, Trials: r.Prompts, Warnings: warnings}
+		e := data.Estimate{
+			Metric: metric, Group: "target=" + r.Target + group, Value: v.Value, Lo: v.Lo, Hi: v.Hi, Level: r.Level, Method: method,
+			Requests: r.Requests, Trials: r.Prompts, Warnings: warnings,
+		}
 		if v.Value == nil {
 			e.Warnings = append(e.Warnings, "undefined")
 		}

@@ -103,8 +103,10 @@ func Fit(rows []Row, states *States, o Options) (*Report, error) {
 		return nil, fmt.Errorf("fit: %w", err)
 	}
 	f := &fitting{d: d, o: &o, states: states, all: rows}
-	f.report = &Report{Target: o.Target.Name, Graded: o.Target.Graded, Measure: "auroc", Requests: d.clusters, Prompts: d.n(),
-		Folds: o.Folds, Seeds: o.Seeds, Permutations: o.Permutations, Resamples: o.Resamples, Level: o.Level}
+	f.report = &Report{
+		Target: o.Target.Name, Graded: o.Target.Graded, Measure: "auroc", Requests: d.clusters, Prompts: d.n(),
+		Folds: o.Folds, Seeds: o.Seeds, Permutations: o.Permutations, Resamples: o.Resamples, Level: o.Level,
+	}
 	if o.Target.Graded {
 		f.report.Measure = "concordance"
 	}

@@ -62,8 +62,10 @@ func (f *fitting) directions(r *Fitted, s *search, c *calibration, held []float6
 	outer := s.scores[0].outer(d.fold[0])
 	for i, row := range d.rows {
 		fold := d.fold[0][i]
-		score := data.Score{PromptID: row.PromptID, RequestID: row.RequestID, Variant: row.Variant, Group: group, Target: o.Target.Name, Method: string(r.Method),
-			Anchor: r.Site.Anchor, Fold: fold, Score: outer[i], Label: defined(y[i])}
+		score := data.Score{
+			PromptID: row.PromptID, RequestID: row.RequestID, Variant: row.Variant, Group: group, Target: o.Target.Name, Method: string(r.Method),
+			Anchor: r.Site.Anchor, Fold: fold, Score: outer[i], Label: defined(y[i]),
+		}
 		if k := by.chosen[0][fold]; k >= 0 {
 			site := f.siteOf(r.Method, by.candidates[k])
 			score.Anchor = site.Anchor
@@ -109,8 +111,10 @@ func (f *fitting) unlabelled(r *Fitted, c *calibration) error {
 			continue
 		}
 		first := r.Directions[0]
-		score := data.Score{PromptID: row.PromptID, RequestID: row.RequestID, Variant: row.Variant, Group: first.Group, Target: first.Target, Method: first.Method,
-			Anchor: first.Anchor, Fold: -1, Score: sum}
+		score := data.Score{
+			PromptID: row.PromptID, RequestID: row.RequestID, Variant: row.Variant, Group: first.Group, Target: first.Target, Method: first.Method,
+			Anchor: first.Anchor, Fold: -1, Score: sum,
+		}
 		if len(r.Directions) == 1 {
 			score.Layer = &first.Layer
 		}

@@ -103,6 +103,20 @@ func TestMethodsReachTheirLimits(t *testing.T) {
 				if cos < 0.99 {
 					t.Errorf("%s: %s has cosine %.4f with what it converges to", name, m.Method, cos)
 				}
+				// Where that is the planted direction, or what the phantom itself reads the
+				// refusal with, it finds it.
+				_, refusal := s.model.Directions()
+				switch {
+				case c.target.Name != "refusal":
+				case preset == "one-direction" && m.Method == probes.MeanDifference:
+					if cos := phantom.Cosine(got, refusal.Vector); cos < 0.99 {
+						t.Errorf("%s: %s has cosine %.4f with the planted direction", name, m.Method, cos)
+					}
+				case preset == "default" && m.Method == probes.Whitened:
+					if cos := phantom.Cosine(got, refusal.ReadOut); cos < 0.95 {
+						t.Errorf("%s: %s has cosine %.4f with the phantom's own read-out", name, m.Method, cos)
+					}
+				}
 			}
 			if m := r.Methods[1]; *m.Value.Hi < limits.BestAUROC-0.005 && preset == "default" && c.target.Name == "refusal" {
 				t.Errorf("%s: AUROC %s, the best there can be is %.4f", name, show(m.Value), limits.BestAUROC)

@@ -217,14 +217,6 @@ type Value struct {
 	Hi    *float64 `json:"hi"`
 }
 
-// Get returns the value, NaN if there is none.
-func (v Value) get() float64 {
-	if v.Value == nil {
-		return math.NaN()
-	}
-	return *v.Value
-}
-
 func defined(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
@@ -292,7 +284,7 @@ func quantile(x []float64, p float64) float64 {
 
 // parallel calls f(0) … f(n−1) on all processors.
 func parallel(n int, f func(i int)) {
-	var next, wg = make(chan int), sync.WaitGroup{}
+	next, wg := make(chan int), sync.WaitGroup{}
 	for range min(n, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
 			for i := range next {

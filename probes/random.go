@@ -67,8 +67,11 @@ func (f *fitting) random() {
 		mean += v / float64(len(values))
 	}
 	slices.Sort(values)
-	f.report.Controls = append(f.report.Controls, Control{"random directions", Value{defined(mean), defined(quantile(values, 0.025)), defined(quantile(values, 0.975))},
-		fmt.Sprintf("%d at %s, signs from the training rows; the interval holds 95%% of the directions", len(values), f.states.sites[c.site])})
+	f.report.Controls = append(f.report.Controls, Control{
+		"random directions",
+		Value{defined(mean), defined(quantile(values, 0.025)), defined(quantile(values, 0.975))},
+		fmt.Sprintf("%d at %s, signs from the training rows; the interval holds 95%% of the directions", len(values), f.states.sites[c.site]),
+	})
 }
 
 // selectivity compares the probe with itself on labels that mean nothing: each
@@ -141,6 +144,9 @@ func (f *fitting) selectivity(linear Method) {
 	if d.graded {
 		what = "concordance"
 	}
-	f.report.Controls = append(f.report.Controls, Control{"selectivity", Value{Value: defined(values[0] - control)},
-		fmt.Sprintf("%s of %s at %s, split by wording: %.3f, with the labels of other requests %.3f", what, linear, f.states.sites[f.selectAt.site], values[0], control)})
+	f.report.Controls = append(f.report.Controls, Control{
+		"selectivity",
+		Value{Value: defined(values[0] - control)},
+		fmt.Sprintf("%s of %s at %s, split by wording: %.3f, with the labels of other requests %.3f", what, linear, f.states.sites[f.selectAt.site], values[0], control),
+	})
 }
