@@ -32,7 +32,7 @@ func demoTruth(t *testing.T, spec phantom.Spec) (*phantom.Truth, []data.Request)
 
 // simulated measures one simulated run of a truth with the real analysis, as the
 // demo does: what a sound instrument would see, without an engine.
-func simulated(t *testing.T, truth *phantom.Truth, requests []data.Request, seed uint64) measurements {
+func simulated(t *testing.T, truth *phantom.Truth, requests []data.Request, seed uint64, o analysis.Options) measurements {
 	t.Helper()
 	d := analysis.NewDataset("phantom")
 	for _, r := range requests {
@@ -76,7 +76,7 @@ func simulated(t *testing.T, truth *phantom.Truth, requests []data.Request, seed
 		})
 		d.AddVerdict(data.Verdict{TrialID: id, Judge: "rules", Label: data.Label(x.Label)})
 	}
-	f, err := analysis.Analyse(d, analysis.Options{Resamples: 100})
+	f, err := analysis.Analyse(d, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func simulations() int {
 	if os.Getenv("DEMUR_LONG") != "" {
 		return 1000
 	}
-	return 25
+	return 10
 }
 
 func defaultSpec(t *testing.T) phantom.Spec {
@@ -115,7 +115,7 @@ func TestSoundInstrumentRarelyFails(t *testing.T) {
 	planted := truth.Quantities()
 	runs, failed := simulations(), 0
 	for seed := range runs {
-		for _, row := range compareRows(planted, simulated(t, truth, requests, uint64(seed))) {
+		for _, row := range compareRows(planted, simulated(t, truth, requests, uint64(seed), analysis.Options{Resamples: 100})) {
 			if !row.OK {
 				failed++
 				t.Logf("seed %d: %s (%s%s): planted %.4f, %.4f to %.4f: %s", seed, row.Quantity, row.Group, row.Reading, row.Planted, row.Lo, row.Hi, row.Why)
@@ -170,7 +170,7 @@ func TestDistortionIsDetected(t *testing.T) {
 			}
 			runs, found := simulations(), 0
 			for seed := range runs {
-				for _, row := range compareRows(planted, simulated(t, distorted, requests, uint64(seed))) {
+				for _, row := range compareRows(planted, simulated(t, distorted, requests, uint64(seed), analysis.Options{Brief: true})) {
 					if !row.OK && row.Quantity == c.metric && row.Reading == "" {
 						found++
 						break

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"demur/inference"
@@ -108,6 +109,12 @@ func specOf(ctx context.Context, e *env, plan *protocol.Plan, f engineFlags) (en
 	s := engineSpec{
 		Engine: plan.Engine, Lib: f.libDir(), Context: plan.Context, GPULayers: plan.GPULayers, Threads: f.threads,
 		Strict: plan.Strict, Think: plan.Think, Adapter: plan.LoRA, AllowRemote: f.allowRemote, Parallel: f.parallel,
+	}
+	if most := 4 * runtime.NumCPU(); f.threads < 0 || f.threads > most {
+		return s, usage(fmt.Errorf("threads %d is not in 0 to %d: more than a few per core only slows it down", f.threads, most))
+	}
+	if f.parallel < 0 || f.parallel > 64 {
+		return s, usage(fmt.Errorf("parallel %d is not in 1 to 64", f.parallel))
 	}
 	if plan.Model == "" {
 		return s, usage(withHint(errors.New("no model is named"), "--model FILE.gguf, --model ollama:NAME, or --model phantom for the model that demur builds itself"))

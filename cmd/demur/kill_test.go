@@ -164,8 +164,10 @@ func TestKilledRunOnRealWeights(t *testing.T) {
 	model := testModel(t)
 	dir := t.TempDir()
 	args := func(out string) []string {
-		return []string{"run", "--model", model, "--requests", "demo", "--limit", "8", "--variants", "base", "--temperatures", "0,0.7,1", "--seeds", "42-44", "--max-tokens", "24",
-			"--predict-max-tokens", "32", "--pack", "2", "--ctx", "512", "--out", filepath.Join(dir, out), "--quiet", "--no-check", "--no-report"}
+		return []string{
+			"run", "--model", model, "--requests", "demo", "--limit", "8", "--variants", "base", "--temperatures", "0,0.7,1", "--seeds", "42-44", "--max-tokens", "24",
+			"--predict-max-tokens", "32", "--pack", "2", "--ctx", "512", "--out", filepath.Join(dir, out), "--quiet", "--no-check", "--no-report",
+		}
 	}
 	began := time.Now()
 	mustRun(t, args("whole")...)
