@@ -33,6 +33,8 @@ type Anchor struct {
 type Layout struct {
 	Tokens int `json:"tokens"`
 	// First and Last are the positions of the first and last token of the request.
+	// First is 0 where the first token merges with what the template writes before
+	// it: such a prompt has all anchors but the mean.
 	First int `json:"first"`
 	Last  int `json:"last"`
 	// Anchors are inst, post-L … post-2, post, and end where a start of the answer
@@ -73,9 +75,9 @@ type frame struct {
 }
 
 // locate finds the anchors of a prompt: the request is what stands between the
-// template's tokens before and after it, which every prompt of the layout must
-// have. The request is the last message; in a prediction prompt, the whole
-// question.
+// template's tokens before and after it. Every prompt of the layout must have
+// those after it. The request is the last message; in a prediction prompt, the
+// whole question.
 func (l *locator) locate(messages []data.Message, prefix string) (Layout, error) {
 	if len(messages) == 0 {
 		return Layout{}, errors.New("the prompt has no messages")
@@ -103,17 +105,20 @@ func (l *locator) locate(messages []data.Message, prefix string) (Layout, error)
 		forced = len(ids) - len(bare)
 	}
 	n := len(ids) - forced // of the prompt itself
-	if n < len(f.before)+len(f.after)+1 || !slices.Equal(ids[:len(f.before)], f.before) {
-		return Layout{}, fmt.Errorf("%w: its first token merges with what stands before it (%s)", errNoAnchor, around(pieces, len(f.before)))
-	}
-	if !slices.Equal(ids[n-len(f.after):n], f.after) {
-		return Layout{}, fmt.Errorf("%w: its last token merges with what stands after it (%s)", errNoAnchor, around(pieces, n-len(f.after)))
+	if n < len(f.after)+1 || !slices.Equal(ids[n-len(f.after):n], f.after) {
+		return Layout{}, fmt.Errorf("%w: its last token merges with what stands after it (%s)", errNoAnchor, around(pieces, max(0, n-len(f.after))))
 	}
 	at := func(name string, i int) Anchor {
 		return Anchor{Name: name, Position: i - len(ids), Token: ids[i], Text: pieces[i]}
 	}
 	last := n - len(f.after) - 1
-	out := Layout{Tokens: len(ids), First: len(f.before) - len(ids), Last: last - len(ids)}
+	out := Layout{Tokens: len(ids), Last: last - len(ids)}
+	if n >= len(f.before) && slices.Equal(ids[:len(f.before)], f.before) {
+		if last < len(f.before) {
+			return Layout{}, fmt.Errorf("%w: the request is empty", errNoAnchor)
+		}
+		out.First = len(f.before) - len(ids)
+	}
 	out.Anchors = append(out.Anchors, at(Inst, last))
 	for k := len(f.after); k > 1; k-- {
 		out.Anchors = append(out.Anchors, at("post-"+strconv.Itoa(k), n-k))

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -261,6 +262,37 @@ func TestGuard(t *testing.T) {
 		if want := map[probes.Method]int{probes.Whitened: 140, probes.Centroid: 115}[m.Method]; n != 150 || right < want {
 			t.Errorf("%s: %d of %d right", m.Method, right, n)
 		}
+	}
+	// Everything a fit gives can be stored and read again.
+	dir := t.TempDir()
+	if err := data.WriteTable(dir, data.Directions, rowsOf(r.Directions()...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := data.WriteTable(dir, data.Scores, rowsOf(r.Scores()...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := data.WriteTable(dir, data.Estimates, rowsOf(r.Estimates()...)); err != nil {
+		t.Fatal(err)
+	}
+	var again []data.Direction
+	for d, err := range data.ReadTable[data.Direction](dir, data.Directions) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		again = append(again, d)
+	}
+	if len(again) != 5 || again[0].Group != "refusal/whitened/"+strconv.Itoa(again[0].Layer)+"/post" || *again[0].Value != *r.Methods[0].Value.Value || again[0].Controls["length"] == 0 || *again[0].Position != -1 {
+		t.Errorf("%d directions; the first %s, %+v", len(again), again[0].Group, again[0].Controls)
+	}
+	keys := map[string]bool{}
+	for _, e := range r.Estimates() {
+		if keys[e.Metric+e.Group] {
+			t.Errorf("two estimates %s of %s", e.Metric, e.Group)
+		}
+		keys[e.Metric+e.Group] = true
+	}
+	if !keys["probe_auroctarget=refusal,method=whitened"] || !keys["probe_incrementtarget=refusal,method=centroid"] || !keys["probe_auroctarget=refusal,control=length"] {
+		t.Errorf("estimates %v", keys)
 	}
 	nan := float32(math.NaN())
 	g, _ := probes.NewGuard(r.Methods[0].Directions)

@@ -228,6 +228,9 @@ func (x *extraction) want(p data.Prompt) (wanted, error) {
 		}
 	}
 	if slices.ContainsFunc(w.anchors, func(a Anchor) bool { return a.Name == Mean }) {
+		if l.First == 0 {
+			return wanted{}, fmt.Errorf("%w: its first token merges with what stands before it, so it has no %s", errNoAnchor, Mean)
+		}
 		for i := l.First; i <= l.Last; i++ {
 			w.positions = append(w.positions, i)
 		}

@@ -66,7 +66,7 @@ func (merging) Tokenize(messages []data.Message, prefix string) (ids []int32, pi
 	text := "[" + messages[len(messages)-1].Content + "\n]" + prefix
 	for text != "" {
 		n := 1
-		if strings.HasPrefix(text, "d\n") {
+		if strings.HasPrefix(text, "d\n") || strings.HasPrefix(text, "[[") {
 			n = 2
 		}
 		ids, pieces, text = append(ids, int32(text[0])+1000*int32(n-1)), append(pieces, text[:n]), text[n:]
@@ -81,6 +81,21 @@ func TestMergedTokensHaveNoAnchor(t *testing.T) {
 	l, err := probes.Locate(merging{}, prompt("bread?"), "")
 	if a, _ := l.Anchor(probes.Inst); err != nil || a.Text != "?" || a.Position != -3 {
 		t.Errorf("inst is %+v, %v", a, err)
+	}
+	if l, err = probes.Locate(merging{}, prompt("[bread]"), ""); err != nil || l.First != 0 || l.Last != -3 {
+		t.Errorf("a request whose first token merges: %+v, %v", l, err)
+	}
+	var report probes.ExtractReport
+	for range probes.Extract(context.Background(), &merging{}, []data.Prompt{prompt("[bread]")}, probes.ExtractOptions{Anchors: []string{probes.Mean}, Report: &report}) {
+		continue
+	}
+	if len(report.Unanchored) != 1 || !strings.Contains(report.Unanchored[0].What, "first token") {
+		t.Errorf("it has a mean: %+v", report)
+	}
+	for _, m := range [][]data.Message{nil, {{Role: "user", Content: ""}}} {
+		if l, err := probes.Locate(merging{}, data.Prompt{Messages: m}, ""); err == nil {
+			t.Errorf("a prompt without a request is anchored: %+v", l)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/lapack/lapack64"
 )
 
 // A Contrast is a target at an anchor: the direction that tells it there.
@@ -146,7 +146,7 @@ type side struct {
 	sum        [2][2]map[int][]float64 // [raw, whitened][label][request]
 	count      [2]map[int]float64
 	width      int
-	covariance *mat.SymDense // within the classes
+	covariance []float64 // within the classes
 }
 
 func newSide(c Contrast, rows []Row, states *States, index map[string]int, o GeometryOptions) (*side, error) {
@@ -192,8 +192,9 @@ func newSide(c Contrast, rows []Row, states *States, index map[string]int, o Geo
 	return s, nil
 }
 
-// within is the covariance within the classes, nil if there is one class alone.
-func within(x []float64, width int, y []float64) *mat.SymDense {
+// within is the upper triangle of the covariance within the classes, nil if there
+// is one class alone.
+func within(x []float64, width int, y []float64) []float64 {
 	c := centre(x, width, all(len(y)))
 	one, zero, err := c.classMeans(y)
 	if err != nil {
@@ -206,42 +207,41 @@ func within(x []float64, width int, y []float64) *mat.SymDense {
 			add(c.row(i), zero, -1)
 		}
 	}
-	cov := mat.NewSymDense(width, nil)
-	raw := cov.RawSymmetric()
+	cov := make([]float64, width*width)
 	blas64.Syrk(blas.Trans, 1/float64(len(y)), blas64.General{Rows: len(y), Cols: width, Stride: width, Data: c.data}, 0,
-		blas64.Symmetric{N: width, Stride: raw.Stride, Data: raw.Data, Uplo: raw.Uplo})
+		blas64.Symmetric{N: width, Stride: width, Data: cov, Uplo: blas.Upper})
 	return cov
 }
 
-// whiten fills in the whitened sums of all sides, in one basis: that of the mean
-// of their covariances, shrunk towards a multiple of the identity.
+// whiten fills in the whitened sums of all sides: multiplied by the inverse of the
+// triangular root of the mean of their covariances, shrunk towards a multiple of
+// the identity. Cosines are the same with any root.
 func whiten(sides []*side, strength float64) error {
 	if len(sides) == 0 {
 		return nil
 	}
 	width := sides[0].width
-	cov := mat.NewSymDense(width, nil)
+	cov := make([]float64, width*width)
+	var trace float64
 	for _, s := range sides {
-		cov.AddSym(cov, s.covariance)
+		add(cov, s.covariance, 1/float64(len(sides)))
 	}
-	cov.ScaleSym(1/float64(len(sides)), cov)
-	lambda := strength * mat.Trace(cov) / float64(width)
-	var eigen mat.EigenSym
-	if !(lambda > 0) || !eigen.Factorize(cov, true) {
+	for j := range width {
+		trace += cov[j*width+j]
+	}
+	for j := range width {
+		cov[j*width+j] += strength * trace / float64(width)
+	}
+	root, ok := lapack64.Potrf(blas64.Symmetric{N: width, Stride: width, Data: cov, Uplo: blas.Upper})
+	if !ok {
 		return fmt.Errorf("geometry: the covariance within the classes has no root; is the layer constant?")
 	}
-	var q mat.Dense
-	eigen.VectorsTo(&q)
-	values := eigen.Values(nil)
 	for _, s := range sides {
 		for label := range 2 {
 			for request, sum := range s.sum[0][label] {
-				v := mat.NewVecDense(width, nil)
-				v.MulVec(q.T(), mat.NewVecDense(width, sum))
-				for j, value := range values {
-					v.SetVec(j, v.AtVec(j)/math.Sqrt(math.Max(value, 0)+lambda))
-				}
-				s.sum[1][label][request] = v.RawVector().Data
+				v := slices.Clone(sum)
+				blas64.Trsv(blas.Trans, root, vector(v))
+				s.sum[1][label][request] = v
 			}
 		}
 	}
