@@ -365,6 +365,45 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestApply: a direction fitted on the requests of one half is tested on those of
+// the other, and on a phantom whose harm and refusal lie elsewhere.
+func TestApply(t *testing.T) {
+	s := studyOf(t, "default")
+	o := quick(probes.Refusal())
+	o.Methods, o.Permutations, o.Seeds, o.Penalties, o.Sites = []probes.Method{probes.Whitened}, -1, 1, []float64{0.1}, at(3, probes.Post)
+	half := func(odd bool) (rows []probes.Row) {
+		for i, r := range s.rows {
+			if (i/2%2 == 1) == odd {
+				rows = append(rows, r)
+			}
+		}
+		return rows
+	}
+	r := must(t)(probes.Fit(half(true), s.states, o))
+	g, err := probes.NewGuard(r.Directions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := probes.Apply(half(false), s.states, g, probes.TransferOptions{Target: probes.Refusal(), Resamples: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Prompts != 300 || a.Requests != 150 || *a.Value.Value < 0.97 || *a.Accuracy.Value < 0.9 || *a.Brier.Value > 0.1 || *a.ECE > 0.1 {
+		t.Errorf("on the other half: %+v, %s, accuracy %s, Brier %s, ECE %v", a, show(a.Value), show(a.Accuracy), show(a.Brier), *a.ECE)
+	}
+	other := studyOf(t, "one-direction")
+	b, err := probes.Apply(other.rows, other.states, g, probes.TransferOptions{Target: probes.Refusal(), Resamples: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *b.Value.Value > 0.9 {
+		t.Errorf("on another phantom: %s", show(b.Value))
+	}
+	if _, err := probes.Apply(nil, s.states, g, probes.TransferOptions{Target: probes.Refusal()}); err == nil {
+		t.Error("no rows are tested")
+	}
+}
+
 // TestTwins: control activations go through the same procedure.
 func TestTwins(t *testing.T) {
 	s := studyOf(t, "default")

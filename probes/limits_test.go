@@ -92,6 +92,18 @@ func TestMethodsReachTheirLimits(t *testing.T) {
 			if err != nil {
 				t.Fatal(name, err)
 			}
+			if c.target.Name == "harm" {
+				// Prompts of level 3 have no label, and are scored by the direction itself.
+				without := 0
+				for _, sc := range r.Methods[0].Scores {
+					if sc.Fold == -1 && sc.Label == nil {
+						without++
+					}
+				}
+				if without != 200 || len(r.Methods[0].Scores) != 600 || r.Prompts != 400 {
+					t.Errorf("%s: %d of %d scores are of prompts without a label", name, without, len(r.Methods[0].Scores))
+				}
+			}
 			for k, limit := range [][]float64{limits.MeanDifference, limits.LDA, scaled.Logistic} {
 				m := r.Methods[k]
 				got := make([]float64, len(limit))
