@@ -50,7 +50,7 @@ type Fitted struct {
 	Increment  Value            `json:"increment"`   // of text and probe together over text: the headline
 	Over       map[string]Value `json:"over"`        // the same over each of Options.Baselines
 	Strata     map[string]Value `json:"strata"`      // Value among refused, complied, harmful, harmless prompts
-	Within     *float64         `json:"stability"`   // mean cosine between the directions of the folds
+	Stability  *float64         `json:"stability"`   // mean cosine between the directions of the folds
 	TPR1       Value            `json:"tpr_at_1"`    // share of positives found at 1 % false positives
 	TPR5       Value            `json:"tpr_at_5"`    // at 5 %
 	Accuracy   Value            `json:"accuracy"`    // balanced, at calibrated probability ½

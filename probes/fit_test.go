@@ -87,8 +87,8 @@ func TestRefusalOfThePhantom(t *testing.T) {
 		}
 	}
 	w := method(t, r, probes.Whitened)
-	if w.Site.Anchor != probes.Post || w.Site.Layer < 2 || *w.Value.Value < 0.98 || *w.Within < 0.95 {
-		t.Errorf("whitened: site %s, %s, stability %v", w.Site, show(w.Value), *w.Within)
+	if w.Site.Anchor != probes.Post || w.Site.Layer < 2 || *w.Value.Value < 0.98 || *w.Stability < 0.95 {
+		t.Errorf("whitened: site %s, %s, stability %v", w.Site, show(w.Value), *w.Stability)
 	}
 	if *w.ECE > 0.05 || *w.Brier.Value > 0.05 || *w.Accuracy.Value < 0.93 || *w.TPR5.Value < *w.TPR1.Value || *w.TPR5.Value < 0.9 {
 		t.Errorf("whitened: ECE %v, Brier %s, accuracy %s, hit rates %s %s", *w.ECE, show(w.Brier), show(w.Accuracy), show(w.TPR1), show(w.TPR5))

@@ -162,7 +162,7 @@ func (f *fitting) weights(row *data.Direction, r *Fitted, site int) error {
 			n++
 		}
 	}
-	r.Within = defined(sum / n)
+	r.Stability = defined(sum / n)
 	return nil
 }
 
