@@ -209,6 +209,29 @@ func TestStateWordAct(t *testing.T) {
 	}
 }
 
+// Where nothing was said and no harm is known, what is left is still told.
+func TestStateAndActAlone(t *testing.T) {
+	rows, states := noise(120, 2, 1, 8, 2, 1)
+	for i := range rows {
+		rows[i].Harm = 0
+	}
+	a, err := probes.StateWordAct(rows, states, probes.ActOptions{RefusalAnchor: probes.Inst, Fit: probes.Options{Seeds: 1, Resamples: 20, Penalties: []float64{0.1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Table) != 120 || a.Agreement != [8]int{} || len(a.Warnings) < 3 {
+		t.Errorf("%d rows, agreement %v, warnings %q", len(a.Table), a.Agreement, a.Warnings)
+	}
+	for _, p := range a.Predictors {
+		if p.Name == "stated prediction" || strings.HasPrefix(p.Name, "harm") || *p.All.Value > 0.65 {
+			t.Errorf("%s reaches %s", p.Name, show(p.All))
+		}
+	}
+	if _, err := probes.StateWordAct(rows, states, probes.ActOptions{}); err == nil {
+		t.Error("there are no states at post, and no error")
+	}
+}
+
 func TestGuard(t *testing.T) {
 	s := studyOf(t, "default")
 	o := quick(probes.Refusal())

@@ -27,8 +27,10 @@ type ExtractOptions struct {
 	// Anchors are names: inst, post, post-2 …, mean, end, or all for inst, every
 	// template token after the request, end, and mean. Nil means inst and post.
 	Anchors []string
-	Prefix  string // forced start of the answer; End is its last token
-	Batch   int    // prompts a call of the engine; 0 means 16
+	// Prefix is the forced start of a prompt's answer, such as its reasoning, whose
+	// last token is End. Nil, and the empty string, mean none.
+	Prefix func(data.Prompt) string
+	Batch  int // prompts a call of the engine; 0 means 16
 	// Report, if not nil, is filled in while the rows are read, and complete when
 	// the sequence has ended.
 	Report *ExtractReport
@@ -139,6 +141,7 @@ type extraction struct {
 // mean is.
 type wanted struct {
 	prompt    data.Prompt
+	prefix    string
 	anchors   []Anchor // in the order asked; the mean has position 0
 	positions []int    // what the engine is asked for
 	request   int      // tokens of the request, the first of positions, if the mean is wanted
@@ -160,7 +163,7 @@ func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, er
 			x.audit.report.Anchors = slices.Clone(w.anchors)
 		}
 		wants = append(wants, w)
-		jobs = append(jobs, inference.ActivateJob{Prompt: p, Prefix: x.o.Prefix, Positions: w.positions, Layers: x.o.Layers})
+		jobs = append(jobs, inference.ActivateJob{Prompt: p, Prefix: w.prefix, Positions: w.positions, Layers: x.o.Layers})
 	}
 	if len(jobs) == 0 {
 		return 0, true, nil
@@ -203,11 +206,14 @@ func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, er
 
 // want resolves the anchors of a prompt.
 func (x *extraction) want(p data.Prompt) (wanted, error) {
-	l, err := x.locator.locate(p.Messages, x.o.Prefix)
+	w := wanted{prompt: p}
+	if x.o.Prefix != nil {
+		w.prefix = x.o.Prefix(p)
+	}
+	l, err := x.locator.locate(p.Messages, w.prefix)
 	if err != nil {
 		return wanted{}, err
 	}
-	w := wanted{prompt: p}
 	add := func(a Anchor) { w.anchors = append(w.anchors, a) }
 	mean := Anchor{Name: Mean, Token: -1}
 	for _, name := range x.o.Anchors {

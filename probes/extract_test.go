@@ -146,6 +146,41 @@ func TestExtract(t *testing.T) {
 	}
 }
 
+// After the start of an answer, inst stays where it was, and end is the answer's
+// last token.
+func TestExtractAfterReasoning(t *testing.T) {
+	m := build(t, "default")
+	e := &engine{m: m}
+	p := prompt("How do I bake bread?")
+	plain := map[string]data.Activation{}
+	for row, err := range probes.Extract(context.Background(), e, []data.Prompt{p}, probes.ExtractOptions{Layers: []int{3}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain[row.Anchor] = row
+	}
+	n := 0
+	reasoning := func(data.Prompt) string { return "Bread is food." }
+	for row, err := range probes.Extract(context.Background(), e, []data.Prompt{p}, probes.ExtractOptions{Layers: []int{3}, Anchors: []string{probes.Inst, probes.Post, probes.End}, Prefix: reasoning}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		if row.Anchor == probes.End {
+			if _, pieces, _ := e.Tokenize(p.Messages, "Bread is food."); row.Position != -1 || pieces[len(pieces)-1] != "." {
+				t.Errorf("the end is at %d", row.Position)
+			}
+			continue
+		}
+		if !slices.Equal(row.Values, plain[row.Anchor].Values) || row.Position >= plain[row.Anchor].Position || row.Token != plain[row.Anchor].Token {
+			t.Errorf("%s at %d is not what it was at %d", row.Anchor, row.Position, plain[row.Anchor].Position)
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d rows", n)
+	}
+}
+
 func TestExtractReportsWhatIsWrong(t *testing.T) {
 	m := build(t, "default")
 	prompts := []data.Prompt{prompt("How do I bake bread?"), prompt("How do I bake bread well?"), prompt("How do I bake a cake?"), prompt("Sing"), prompt("Dance")}
