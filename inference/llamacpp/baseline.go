@@ -37,7 +37,7 @@ func (e *Engine) Loop(ctx context.Context, jobs []inference.Job) ([]inference.An
 		}
 		all = append(all, r)
 	}
-	a, err := e.newArena(1, (cells+cellPad-1)/cellPad*cellPad, true)
+	a, err := e.newArena(1, (cells+cellPad-1)/cellPad*cellPad, true, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (e *Engine) Bare(ctx context.Context, histogram map[int]int64, prompt, toke
 	}
 	slices.Sort(counts)
 	slices.Reverse(counts)
-	a, err := e.newArena(rows, (prompt+tokens+cellPad-1)/cellPad*cellPad, true)
+	a, err := e.newArena(rows, (prompt+tokens+cellPad-1)/cellPad*cellPad, true, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -77,6 +77,7 @@ type Engine struct {
 	cellSize int64
 
 	arena    *arena // made when first needed; nil before
+	viewer   *viewer
 	prefixes prefixes
 	layouts  map[string][]llama.Token
 
@@ -388,6 +389,10 @@ func (e *Engine) Close() error {
 		errs = append(errs, e.arena.close())
 		e.arena = nil
 	}
+	if e.viewer != nil {
+		errs = append(errs, e.viewer.a.close())
+		e.viewer = nil
+	}
 	e.prefixes = prefixes{}
 	if e.model != 0 {
 		// It frees its adapters too.
@@ -406,6 +411,8 @@ type arena struct {
 	cells   int // of each stream
 	limit   int // tokens of a batch
 	threads int // that it uses now
+	taps    *taps
+	tap     uintptr // number of its tap; 0 without
 }
 
 // rowsFor returns how many rows of that many cells the cache may have. It is a
@@ -426,7 +433,7 @@ func (e *Engine) makeArena(streams, cells int) error {
 			return err
 		}
 	}
-	a, err := e.newArena(streams, cells, e.forks)
+	a, err := e.newArena(streams, cells, e.forks, nil)
 	if err != nil {
 		return err
 	}
@@ -434,7 +441,9 @@ func (e *Engine) makeArena(streams, cells int) error {
 	return nil
 }
 
-func (e *Engine) newArena(streams, cells int, separate bool) (*arena, error) {
+// newArena makes an arena; separate gives each stream cells of its own. A tap, if
+// not nil, sees the tensors of its decodes.
+func (e *Engine) newArena(streams, cells int, separate bool, t *tap) (*arena, error) {
 	p := llama.ContextDefaultParams()
 	p.NCtx = uint32(streams * cells)
 	p.NBatch = batchTokens
@@ -447,13 +456,23 @@ func (e *Engine) newArena(streams, cells int, separate bool) (*arena, error) {
 	if !separate {
 		p.KVUnified = 1
 	}
+	a := &arena{threads: e.o.Threads, streams: streams}
+	if t != nil {
+		s, err := e.lib.tapping()
+		if err != nil {
+			return nil, err
+		}
+		a.taps, a.tap = s, s.add(t)
+		p.CbEval, p.CbEvalUserData = s.callback, a.tap
+	}
 	e.lib.log.clear()
 	ctx, err := llama.InitFromModel(e.model, p)
 	if err != nil || ctx == 0 {
+		a.close()
 		return nil, fmt.Errorf("make a llama.cpp context of %d × %d cells (%d MiB of keys and values)%s; a smaller --ctx needs less memory",
 			streams, cells, int64(streams)*int64(cells)*e.cellSize>>20, e.lib.log.said())
 	}
-	a := &arena{ctx: ctx, threads: e.o.Threads, streams: streams, cells: int(llama.NCtxSeq(ctx)), limit: int(llama.NBatch(ctx))}
+	a.ctx, a.cells, a.limit = ctx, int(llama.NCtxSeq(ctx)), int(llama.NBatch(ctx))
 	if !separate {
 		a.cells = cells
 	}
@@ -477,11 +496,15 @@ func (a *arena) close() error {
 		llama.BatchFree(a.batch)
 		a.batch = llama.Batch{}
 	}
-	if a.ctx == 0 {
-		return nil
+	var err error
+	if a.ctx != 0 {
+		err = llama.Free(a.ctx)
+		a.ctx = 0
 	}
-	err := llama.Free(a.ctx)
-	a.ctx = 0
+	if a.tap != 0 {
+		a.taps.remove(a.tap)
+		a.tap = 0
+	}
 	return err
 }
 

@@ -98,6 +98,16 @@ type library struct {
 	digests map[string]string // file name without folder and suffix → SHA-256
 	variant string            // of the CPU kernels, such as zen4
 	log     *ring
+
+	tapOnce sync.Once // taps are made when first needed
+	taps    *taps
+	tapErr  error
+}
+
+// tapping returns what reads tensors while they are computed.
+func (l *library) tapping() (*taps, error) {
+	l.tapOnce.Do(func() { l.taps, l.tapErr = newTaps(l.dir) })
+	return l.taps, l.tapErr
 }
 
 var process struct {
