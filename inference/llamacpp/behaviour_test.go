@@ -288,7 +288,7 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	unit := jobs(sweep(200, 2, 1), requests...)
-	unit = append(jobs(sweep(1, 1, 0), requests[0]), unit...)
+	unit = append(jobs(sweep(1, 2, 1), requests[0]), unit...) // as wide as the others, or it would come last
 	n := 0
 	var last error
 	for a, err := range e.Generate(ctx, unit) {
