@@ -23,6 +23,7 @@ libraries:
 
 .PHONY: build
 build: go-there ## build bin/demur
+	@[ -x bin/demur ] || echo "make: building bin/demur (1 to 3 minutes the first time)" >&2
 	@$(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/demur ./cmd/demur
 
 .PHONY: demo

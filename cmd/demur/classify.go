@@ -55,9 +55,9 @@ type classifyOptions struct {
 
 // classifyRun writes the verdicts of a run; those of other judges stay.
 func classifyRun(ctx context.Context, e *env, dir string, o classifyOptions) error {
-	run, err := data.OpenRun(dir)
+	run, err := openFinished(dir)
 	if err != nil {
-		return usage(err)
+		return err
 	}
 	defer run.Close()
 	labels, err := label(ctx, e, run.Dir(), o.judge)
@@ -65,6 +65,7 @@ func classifyRun(ctx context.Context, e *env, dir string, o classifyOptions) err
 		return err
 	}
 	labels.write(e.stdout)
+	e.say("demur report %s writes the report again", dir)
 	return nil
 }
 

@@ -27,8 +27,9 @@ func demoPlan() protocol.Plan {
 	return p
 }
 
-// A comparison is a row of the demo: what was planted and what was measured.
-// The interval is of the measurement, simultaneous over all rows.
+// A comparison is a row of the demo: what was planted and what was measured. The
+// accepted range, Lo to Hi, stands about the measurement and is simultaneous over
+// all rows; it is of the sampling of answers alone, for the requests are fixed.
 type comparison struct {
 	Quantity string  `json:"quantity"`
 	Group    string  `json:"group,omitempty"`
@@ -278,7 +279,7 @@ func judgeDemo(e *env, rows []comparison, o demoOptions) error {
 		}
 	} else {
 		t := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "quantity\tplanted\tmeasured\tinterval\t\t")
+		fmt.Fprintln(t, "quantity\tplanted\tmeasured\taccepted\t\t")
 		for _, r := range rows {
 			name, verdict := r.Quantity, "ok"
 			if r.Group+r.Reading != "" {
@@ -299,6 +300,8 @@ func judgeDemo(e *env, rows []comparison, o demoOptions) error {
 	e.say("the instrument is calibrated: all %d quantities agree with what was planted", len(rows))
 	if o.out != "" {
 		e.say("report: %s", filepath.Join(o.out, "report.html"))
+	} else {
+		e.say("next: demur demo --out runs/demo keeps the run and its report.html; demur run --model FILE.gguf measures a model of yours")
 	}
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"demur/data"
 	"demur/inference/llamacpp"
+	"demur/protocol"
 )
 
 // consoleBlock is a block of terminal lines in a document.
@@ -130,5 +132,24 @@ func TestHelpIsThere(t *testing.T) {
 		if sub.Short == "" {
 			t.Errorf("command %s has no description", sub.Name())
 		}
+	}
+}
+
+// TestPlanFileOfTheDocumentsIsTheDefault reads docs/plan.yaml: it must say the
+// defaults, no more and no less.
+func TestPlanFileOfTheDocumentsIsTheDefault(t *testing.T) {
+	f, err := os.Open("../../docs/plan.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := protocol.ReadPlan(f, protocol.Plan{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := protocol.DefaultPlan()
+	want.Model, want.Requests = "phantom", "demo"
+	if data.Digest(got) != data.Digest(want) || got.Judge != want.Judge || got.Requests != want.Requests {
+		t.Errorf("docs/plan.yaml says %+v, the defaults are %+v", got, want)
 	}
 }

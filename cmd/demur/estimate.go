@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -15,7 +16,7 @@ const estimateTokens = 32
 
 // estimate measures a short unit and prints what the whole plan would take at
 // most: answers that end early take less.
-func estimate(ctx context.Context, e *env, engine inference.Engine, work *protocol.Work, spec engineSpec) error {
+func estimate(ctx context.Context, e *env, engine inference.Engine, work *protocol.Work, spec engineSpec, asJSON bool) error {
 	var unit protocol.Unit
 	for unit = range work.Units() {
 		break
@@ -52,14 +53,25 @@ func estimate(ctx context.Context, e *env, engine inference.Engine, work *protoc
 		}
 	}
 	whole := time.Duration(perToken * float64(most) * float64(work.UnitCount()) * float64(time.Second))
-	fmt.Fprintf(e.stdout, "%s\n", work)
-	fmt.Fprintf(e.stdout, "time    at most %s (every answer at its full length; %.0f tokens/s measured)\n", whole.Round(time.Minute), 1/perToken)
+	// Half of the limit is a common length of answers.
+	likely := whole / 2
 	// A token is four bytes of text on average, kept in the journal and, compressed
 	// by half or better, in the table.
-	bytes := float64(most) * float64(work.UnitCount()) * 4 * 1.5
-	fmt.Fprintf(e.stdout, "disk    at most %.0f MB\n", max(1, bytes/1e6))
+	disk := float64(most) * float64(work.UnitCount()) * 4 * 1.5
+	var file int64
 	if f, err := os.Stat(spec.Model); err == nil {
-		fmt.Fprintf(e.stdout, "memory  about %.1f GB (model file %.2f GB, cache and buffers beside it)\n", float64(f.Size())*1.3/1e9+0.4, float64(f.Size())/1e9)
+		file = f.Size()
 	}
+	memory := float64(file)*1.3 + 1.4e9 // weights, cache of at most 1 GiB, buffers
+	if asJSON {
+		return json.NewEncoder(e.stdout).Encode(map[string]any{
+			"trials": work.TrialCount(), "units": work.UnitCount(), "tokens_per_second": 1 / perToken,
+			"seconds_likely": likely.Seconds(), "seconds_at_most": whole.Seconds(), "disk_bytes": disk, "memory_bytes": memory,
+		})
+	}
+	fmt.Fprintf(e.stdout, "%s\n", work)
+	fmt.Fprintf(e.stdout, "time    about %s, at most %s (every answer at its full length; %.0f tokens/s measured)\n", roughly(likely), roughly(whole), 1/perToken)
+	fmt.Fprintf(e.stdout, "disk    at most %.0f MB\n", max(1, disk/1e6))
+	fmt.Fprintf(e.stdout, "memory  at most about %.1f GB\n", memory/1e9)
 	return nil
 }

@@ -60,7 +60,7 @@ an apostrophe in front (--raw leaves it as it is); JSON lines are always exact.
 --tables DIR writes the estimates as CSV, Markdown and LaTeX, and the figures as
 SVG, PDF and PNG.`,
 		Example: "  demur export runs/smol --format csv --out trials.csv\n  demur export runs/smol --tables paper/",
-		Args:    cobra.ExactArgs(1),
+		Args:    needRun(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.tables != "" {
 				return exportTables(args[0], o.tables)
@@ -69,7 +69,7 @@ SVG, PDF and PNG.`,
 		},
 	}
 	fs := c.Flags()
-	fs.StringVar(&o.format, "format", "csv", "csv or jsonl")
+	fs.StringVar(&o.format, "format", "", "csv or jsonl (default: by the name of the file, else csv)")
 	fs.StringVarP(&o.out, "out", "o", "", "file (default standard output)")
 	fs.StringVar(&o.judge, "judge", "rules", "judge whose labels are written")
 	fs.StringVar(&o.question, "question", "default", "wording of the prediction")
@@ -81,12 +81,20 @@ SVG, PDF and PNG.`,
 }
 
 func export(e *env, dir string, o exportOptions) error {
-	run, err := data.OpenRun(dir)
+	run, err := openFinished(dir)
 	if err != nil {
-		return usage(err)
+		return err
 	}
 	model := run.Manifest().Model.Name
-	run.Close()
+	if err := run.Close(); err != nil {
+		return err
+	}
+	if o.format == "" {
+		o.format = "csv"
+		if strings.HasSuffix(o.out, ".jsonl") || strings.HasSuffix(o.out, ".ndjson") {
+			o.format = "jsonl"
+		}
+	}
 	var write func(io.Writer, iter.Seq2[flatRow, error], exportOptions) error
 	switch o.format {
 	case "csv":

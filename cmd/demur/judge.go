@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"demur/models"
 	"demur/protocol"
 )
 
@@ -55,6 +56,31 @@ func openJudge(ctx context.Context, e *env, f judgeFlags) (judge protocol.Judge,
 		return judges[0], closeAll, nil
 	}
 	return protocol.NewPanel(judges...), closeAll, nil
+}
+
+// checkJudge finds out before anything runs that a judge cannot be had.
+func checkJudge(ctx context.Context, f judgeFlags) error {
+	for _, name := range strings.Split(f.names, ",") {
+		kind, argument, _ := strings.Cut(strings.TrimSpace(name), ":")
+		if kind != "rules" && argument == "" {
+			return usage(withHint(fmt.Errorf("judge %q is not known or lacks what it needs", name), "judges are "+judgeUsage))
+		}
+		switch kind {
+		case "model":
+			if strings.HasPrefix(argument, models.OllamaPrefix) {
+				continue // the server is asked when it is needed
+			}
+			if _, err := resolveModel(ctx, argument); err != nil {
+				return err
+			}
+		default:
+			_, _, err := openOneJudge(ctx, nil, strings.TrimSpace(name), f)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func openOneJudge(ctx context.Context, e *env, name string, f judgeFlags) (protocol.Judge, io.Closer, error) {

@@ -105,10 +105,10 @@ Exit codes:
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          knownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(flagHint(c, err)) })
 	for _, add := range []func(*env) *cobra.Command{
 		newDemo, newRun, newClassify, newReport, newCompare, newImport, newExport,
 		newModels, newRequests, newDoctor, newVerify,

@@ -44,7 +44,7 @@ func newReport(e *env) *cobra.Command {
 estimates.parquet, summary.json and report.html into each run directory, and
 prints the main table. Several runs also give one report over all, with --out.`,
 		Example: "  demur report runs/smol\n  demur report runs/a runs/b --out both.html\n  demur report runs/smol --require 'accuracy>=0.7'",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    needRun(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return reportRuns(cmd.Context(), e, args, o, asJSON, out, require)
 		},
@@ -76,18 +76,22 @@ func finish(ctx context.Context, e *env, run *data.Run, judge judgeFlags, o repo
 	if err := writeReport(dir, f, o); err != nil {
 		return err
 	}
-	e.say("run directory: %s", dir)
+	if !o.noTable {
+		e.say("run directory: %s", dir)
+	}
 	return show(e.stdout, []*analysis.Findings{f}, o, asJSON)
 }
 
 func reportRuns(ctx context.Context, e *env, dirs []string, o reportOptions, asJSON bool, out string, require []string) error {
 	var all []*analysis.Findings
 	for _, dir := range dirs {
-		run, err := data.OpenRun(dir)
+		run, err := openFinished(dir)
 		if err != nil {
-			return usage(err)
+			return err
 		}
-		run.Close()
+		if err := run.Close(); err != nil {
+			return err
+		}
 		if !data.HasTable(dir, data.Verdicts) {
 			e.say("%s has no verdicts yet: labelling with rules", dir)
 			if _, err := label(ctx, e, dir, judgeFlags{names: "rules"}); err != nil {
@@ -96,7 +100,7 @@ func reportRuns(ctx context.Context, e *env, dirs []string, o reportOptions, asJ
 		}
 		f, err := analyse(dir, o)
 		if err != nil {
-			return usage(fmt.Errorf("%s: %w", dir, err))
+			return dataError(fmt.Errorf("%s: %w", dir, err))
 		}
 		if err := writeReport(dir, f, o); err != nil {
 			return err
@@ -125,7 +129,7 @@ func analyse(dir string, o reportOptions) (*analysis.Findings, error) {
 
 // dataset reads the tables of a run.
 func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, error) {
-	run, err := data.OpenRun(dir)
+	run, err := openFinished(dir)
 	if err != nil {
 		return nil, o.analysis, err
 	}

@@ -17,6 +17,13 @@ import (
 // by one, and appends the labels that a person gives to a label file. It leaves
 // out what the file has already, so it can be stopped and continued.
 func review(e *env, dir, file string) error {
+	run, err := openFinished(dir)
+	if err != nil {
+		return err
+	}
+	if err := run.Close(); err != nil {
+		return err
+	}
 	open, err := disputed(dir)
 	if err != nil {
 		return usage(err)

@@ -28,9 +28,11 @@ type runOptions struct {
 	retryErrors bool
 	noCheck     bool
 	noReport    bool
-	quiet       bool
-	json        bool
-	report      reportOptions
+	printPlan   bool
+
+	quiet  bool
+	json   bool
+	report reportOptions
 }
 
 func newRun(e *env) *cobra.Command {
@@ -50,7 +52,12 @@ the unit in flight, twice to stop now; nothing that was finished is lost.`,
   demur run --model ollama:smollm2 --temperatures 0,0.7 --seeds 1-10
   demur run --model phantom --requests all
   demur run --plan plan.yaml --estimate`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return withHint(fmt.Errorf("run takes no argument, but got %q", args[0]), "a model is named by --model "+args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := readPlan(cmd.Flags(), plan, o.planFile)
 			if err != nil {
@@ -67,6 +74,7 @@ the unit in flight, twice to stop now; nothing that was finished is lost.`,
 	fs.StringVar(&o.planFile, "plan", "", "plan file (YAML); flags go before it")
 	fs.StringVarP(&o.out, "out", "o", "", "run directory (default runs/TIME_MODEL_ID)")
 	fs.BoolVar(&o.estimate, "estimate", false, "measure a little, print hours, disk and memory, and stop")
+	fs.BoolVar(&o.printPlan, "print-plan", false, "print the plan as a plan file, and stop")
 	fs.BoolVar(&o.retryErrors, "retry-errors", false, "do again the units that hold errors")
 	fs.BoolVar(&o.noCheck, "no-check", false, "skip the self-test of the engine at the start")
 	fs.BoolVar(&o.noReport, "no-report", false, "only predictions and trials; classify and report later")
@@ -98,21 +106,35 @@ func runAll(ctx context.Context, e *env, plan protocol.Plan, o runOptions) error
 	if err := plan.Validate(); err != nil {
 		return usage(err)
 	}
+	if o.printPlan {
+		return plan.WriteYAML(e.stdout)
+	}
 	set, own, err := loadInputs(&plan, o)
 	if err != nil {
+		return err
+	}
+	judge := judgeFlags{names: plan.Judge, ctx: 4096, engine: o.engine}
+	if err := checkJudge(ctx, judge); err != nil {
 		return err
 	}
 	for _, w := range set.Warnings {
 		e.say("%s", w)
 	}
-	m := newMeter(e.stderr, 0, 1, true)
+	m := newMeter(e.stderr, 0, 1, plan.MaxTokens, true)
 	spec, err := specOf(ctx, e, &plan, o.engine)
 	if err != nil {
 		return err
 	}
-	if err := writable(o.out); err != nil {
+	made, err := writable(o.out)
+	if err != nil {
 		return err
 	}
+	// A run that never began leaves no empty folder behind; Remove spares others.
+	defer func() {
+		if made != "" {
+			_ = os.Remove(made)
+		}
+	}()
 	engine, err := startEngine(ctx, spec, func(n int) { m.sampled(n) })
 	if err != nil {
 		return err
@@ -128,7 +150,7 @@ func runAll(ctx context.Context, e *env, plan protocol.Plan, o runOptions) error
 		return usage(err)
 	}
 	if o.estimate {
-		return estimate(ctx, e, engine, work, spec)
+		return estimate(ctx, e, engine, work, spec, o.json)
 	}
 	run, fresh, err := openRun(e, work, set, o)
 	if err != nil {
@@ -141,7 +163,7 @@ func runAll(ctx context.Context, e *env, plan protocol.Plan, o runOptions) error
 			return err
 		}
 	}
-	*m = *newMeter(e.stderr, run.Counts().Trials, work.TrialCount(), o.quiet)
+	*m = *newMeter(e.stderr, run.Counts().Trials, work.TrialCount(), plan.MaxTokens, o.quiet)
 	s.meter = m
 	if err := s.ask(ctx, o); err != nil {
 		return err
@@ -155,7 +177,7 @@ func runAll(ctx context.Context, e *env, plan protocol.Plan, o runOptions) error
 		fmt.Fprintln(e.stdout, run.Dir())
 		return nil
 	}
-	return finish(ctx, e, run, judgeFlags{names: plan.Judge, ctx: 4096, engine: o.engine}, o.report, o.json)
+	return finish(ctx, e, run, judge, o.report, o.json)
 }
 
 // loadInputs reads the request set and the user's own question.
@@ -180,19 +202,22 @@ func loadInputs(plan *protocol.Plan, o runOptions) (data.Set, *protocol.Question
 }
 
 // writable finds out before a model is loaded that the output cannot be written.
-func writable(dir string) error {
+// It returns the folder if it was not there before.
+func writable(dir string) (made string, err error) {
 	if dir == "" {
 		dir = "runs"
 	}
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		made = dir
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return usage(withHint(fmt.Errorf("output folder: %w", err), "name another folder with --out"))
+		return "", usage(withHint(fmt.Errorf("output folder: %w", err), "name another folder with --out"))
 	}
 	probe, err := os.CreateTemp(dir, ".write-test-*")
 	if err != nil {
-		return usage(withHint(fmt.Errorf("output folder: %w", err), "name another folder with --out"))
+		return made, usage(withHint(fmt.Errorf("output folder: %w", err), "name another folder with --out"))
 	}
-	probe.Close()
-	return os.Remove(probe.Name())
+	return made, errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // openRun creates the run directory, or opens the one that is there to go on

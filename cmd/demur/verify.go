@@ -31,7 +31,7 @@ func newVerify(e *env) *cobra.Command {
 --model it also runs some units again and compares their texts with the stored
 ones, byte for byte.`,
 		Example: "  demur verify runs/smol\n  demur verify runs/smol --model SmolLM2-135M-Instruct.Q4_1.gguf --units 3",
-		Args:    cobra.ExactArgs(1),
+		Args:    needRun(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := verifyFiles(e, args[0]); err != nil {
 				return err
@@ -51,7 +51,7 @@ ones, byte for byte.`,
 
 // verifyFiles checks what can be checked without a model.
 func verifyFiles(e *env, dir string) error {
-	run, err := data.OpenRun(dir)
+	run, err := openFinished(dir)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,8 @@ func verifyFiles(e *env, dir string) error {
 		prompts++
 	}
 	fmt.Fprintf(e.stdout, "ok   %-12s %d recomputed\n", "prompt ids", prompts)
-	if m.Model.Engine == "import" {
+	fmt.Fprintf(e.stdout, "     %-12s verdicts, estimates, summary.json and report.html: demur classify and demur report make them again\n", "not checked")
+	if m.Model.Engine == data.ImportEngine {
 		return nil
 	}
 	id, err := protocol.PlanID(m.Plan)
@@ -112,11 +113,18 @@ func verifyTrials(ctx context.Context, e *env, dir, model, baseURL string, units
 		return err
 	}
 	defer run.Close()
+	have := run.Manifest().Model
+	if have.Engine == data.ImportEngine {
+		return usage(fmt.Errorf("%s holds imported trials, which cannot be run again", dir))
+	}
 	work, engine, err := again(ctx, e, run, model, baseURL, f)
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
+	if work.Info.ModelDigest != have.Digest {
+		return usage(fmt.Errorf("%s was made with %s (%s), not with %s (%s)", dir, have.Name, have.Digest, model, work.Info.ModelDigest))
+	}
 	if work.PlanID != run.Manifest().PlanID {
 		return withCode(exitIntegrity, withHint(fmt.Errorf("this model on this machine makes another plan (%s) than the run's (%s)", work.PlanID, run.Manifest().PlanID),
 			"equal bytes are promised under an equal plan only: same file, library, CPU variant and settings"))
