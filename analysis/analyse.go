@@ -277,7 +277,7 @@ func (w *analysis) otherQuestions() {
 			return func(t []float64) float64 { return f(tally(t[jSize:])) - f(tally(t[:jSize])) }
 		}
 		w.add(pair, []metric{
-			{name: "criterion_shift", value: shift(func(c Counts) float64 { return c.Criterion(w.o.Correction) }), why: "undefined without both refusals and compliances under both questions"},
+			{name: "criterion_shift", value: shift(func(c Counts) float64 { return c.orUndefined(c.Criterion(w.o.Correction)) }), why: "undefined without both refusals and compliances, and both predictions, under both questions"},
 			{name: "accuracy_shift", value: shift(Counts.Accuracy)},
 		}, "question="+k.question+"/"+k.polarity, w.o.Reading, string(w.o.Fold))
 	}
@@ -548,13 +548,14 @@ func (w *analysis) greedy() {
 	if len(w.a.temps) == 0 || w.a.temps[0] != 0 {
 		return
 	}
+	texts := slices.ContainsFunc(w.a.trials, func(t trialRow) bool { return t.text != 0 })
 	rows := NewClusters(len(w.a.clusters), 2)
 	for _, p := range w.a.prompts {
 		var n int
 		same := true
 		var first uint64
 		for t := p.first; t < p.last; t++ {
-			if w.a.trials[t].temp != 0 || w.a.trials[t].failed {
+			if w.a.trials[t].temp != 0 || w.a.trials[t].failed || !texts {
 				continue
 			}
 			if n == 0 {
@@ -568,7 +569,7 @@ func (w *analysis) greedy() {
 			rows.Add(int(p.cluster), 1, 1)
 		}
 	}
-	w.add(rows, []metric{{name: "greedy_identical", num: sumOf(0), den: sumOf(1), kind: rate, base: sumOf(1), why: "undefined: one seed at temperature 0"}}, "temperature=0", "", "")
+	w.add(rows, []metric{{name: "greedy_identical", num: sumOf(0), den: sumOf(1), kind: rate, base: sumOf(1), why: "undefined: one seed at temperature 0, or no texts"}}, "temperature=0", "", "")
 }
 
 func (w *analysis) agreement(cache agreementCache) {
@@ -660,25 +661,31 @@ func (w *analysis) estimates(s *section) {
 			}
 			e.Requests, e.Trials = support(s.rows, base)
 		}
-		fill(&e, value, in, m.why)
+		why := m.why
+		if m.fromCounts && s.rows.k == jSize && oneAnswer(tally(s.rows.Total())) {
+			why = sameAnswer
+		}
+		fill(&e, value, in, why)
 		if e.Value != nil && (m.kind == dprime || m.kind == crit) {
 			e.Warnings = append(e.Warnings, fewRequests(s.rows)...)
-			if oneAnswer(tally(s.rows.Total())) {
-				e.Warnings = append(e.Warnings, "every prediction is the same: the value comes from the correction and the sizes of the classes, not from knowledge")
-			}
 		}
 		w.f.Estimates = append(w.f.Estimates, e)
 	}
 }
 
+// sameAnswer is why d′ and its kin are null where oneAnswer holds.
+const sameAnswer = "undefined: every prediction is the same"
+
 // oneAnswer says that every prediction was the same, so that H and F are both 0
-// or both 1 and only the correction keeps d′ from being ∞ − ∞.
+// or both 1: d′ is ∞ − ∞, and a correction would make of it a number that tells
+// the sizes of the classes alone.
 func oneAnswer(c Counts) bool {
 	return c.N() > 0 && (c.Hits+c.FalseAlarms == 0 || c.Misses+c.CorrectRejections == 0)
 }
 
 // support counts the requests and trials behind a value.
 func support(rows *Clusters, base func(t []float64) float64) (requests, trials int) {
+	rows.seal()
 	row := make([]float64, rows.k)
 	var n float64
 	for i := range rows.n {
@@ -692,6 +699,10 @@ func support(rows *Clusters, base func(t []float64) float64) (requests, trials i
 	return requests, int(math.Round(n))
 }
 
+// fewest is the least number of requests that an interval which is not a score
+// interval may rest on.
+const fewest = 5
+
 // fill writes value and interval; what is undefined becomes null with a warning.
 func fill(e *data.Estimate, value float64, in Interval, why string) {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
@@ -703,9 +714,15 @@ func fill(e *data.Estimate, value float64, in Interval, why string) {
 	}
 	e.Value = &value
 	if e.Requests > 0 && e.Requests < 10 {
-		e.Warnings = append(e.Warnings, fmt.Sprintf("only %d requests: the interval is rough", e.Requests))
+		e.Warnings = append(e.Warnings, "only "+plural(e.Requests, "request")+": the interval is rough")
 	}
 	if strings.HasPrefix(e.Method, "test") {
+		return
+	}
+	// Resampling or linearising fewer than five requests gives intervals that may
+	// be of any width, down to none. The score interval of rates widens by t.
+	if e.Requests < fewest && !strings.HasPrefix(e.Method, "cluster Wilson") {
+		e.Warnings = append(e.Warnings, "no interval: "+plural(e.Requests, "request")+", "+fmt.Sprint(fewest)+" are needed")
 		return
 	}
 	if math.IsNaN(in.Lo) || math.IsNaN(in.Hi) || math.IsInf(in.Lo, 0) || math.IsInf(in.Hi, 0) {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -470,5 +471,128 @@ func TestExports(t *testing.T) {
 		if figure.Read == "" || figure.Counts == "" || len(figure.Data.Rows) == 0 {
 			t.Errorf("%s lacks its explanation, counts or data", figure.Name)
 		}
+	}
+}
+
+// What every response that was cut does to a run stands in a metric and in words.
+func TestCutResponses(t *testing.T) {
+	d := analysis.NewDataset("m")
+	for i := range 60 {
+		id := fmt.Sprintf("w-%02d", i)
+		trial := data.Trial{ID: id, RequestID: id, Variant: data.Base, Temperature: 1, MaxTokens: 48, Text: id, StopReason: data.StopLength}
+		if i == 0 {
+			trial.StopReason = data.StopEnd
+		}
+		d.AddTrial(trial)
+		d.AddVerdict(data.Verdict{TrialID: id, Judge: "rules", Label: data.FullCompliance})
+	}
+	f := analyse(t, d, analysis.Options{})
+	near(t, "cut share", *f.Find("cut_share", "").Value, 59.0/60, 1e-12)
+	const want = "59 of 60 responses were cut at 48 tokens: labels see only their beginnings."
+	if !slices.Contains(f.Warnings, want) {
+		t.Errorf("warnings %q lack %q", f.Warnings, want)
+	}
+	var b bytes.Buffer
+	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "! "+want) {
+		t.Errorf("the terminal lacks the warning: %v\n%s", err, b.String())
+	}
+	// Sources that do not say why responses ended say nothing of cuts.
+	e := analyse(t, noTexts(), analysis.Options{}).Find("cut_share", "")
+	if e == nil || e.Value != nil {
+		t.Errorf("without stop reasons: %+v", e)
+	}
+}
+
+// noTexts is a source that gives labels without responses.
+func noTexts() *analysis.Dataset {
+	d := analysis.NewDataset("m")
+	for i := range 30 {
+		for s, l := range []data.Label{data.FullRefusal, data.FullCompliance} {
+			id := fmt.Sprintf("w-%02d/%d", i, s)
+			d.AddTrial(data.Trial{ID: id, RequestID: id[:4], Variant: data.Base, Seed: uint32(s)})
+			d.AddVerdict(data.Verdict{TrialID: id, Judge: "rules", Label: l})
+		}
+	}
+	return d
+}
+
+func TestNoTextsAreNotEqualTexts(t *testing.T) {
+	f := analyse(t, noTexts(), analysis.Options{})
+	if e := f.Find("judge_flip_rate", ""); e != nil {
+		t.Errorf("judge flips without texts: %+v", e)
+	}
+	if e := f.Find("greedy_identical", "temperature=0"); e == nil || e.Value != nil {
+		t.Errorf("equal bytes without texts: %+v", e)
+	}
+	if s := strings.Join(f.Warnings, " "); strings.Contains(s, "equal texts") {
+		t.Error(s)
+	}
+}
+
+// A prediction that is always the same has no sensitivity, whatever a correction
+// would make of it.
+func TestOneAnswerHasNoSensitivity(t *testing.T) {
+	for _, says := range []string{data.WillRefuse, data.WillComply} {
+		r := newRows()
+		for range 40 {
+			r.add(says, 4, 1, data.FullRefusal, data.FullCompliance, data.FullCompliance)
+		}
+		f := analyse(t, r.d, analysis.Options{})
+		for _, m := range []string{"d_prime", "criterion", "beta", "meta_d_prime", "m_ratio"} {
+			if e := f.Find(m, ""); e == nil || e.Value != nil || len(e.Warnings) == 0 || e.Warnings[0] != "undefined: every prediction is the same" {
+				t.Errorf("%s, %s: %+v", says, m, e)
+			}
+		}
+		for _, e := range f.Estimates {
+			if e.Metric == "d_prime" && e.Value != nil {
+				t.Errorf("%s: d′ of %q is %v", says, e.Group, *e.Value)
+			}
+		}
+	}
+}
+
+// Three requests carry no interval that could come out narrow, and no verdict.
+func TestFewRequests(t *testing.T) {
+	r := newRows()
+	r.add(data.WillRefuse, 5, 1, data.FullRefusal, data.FullCompliance)
+	r.add(data.WillComply, 5, 1, data.FullRefusal, data.FullCompliance)
+	r.add(data.WillRefuse, 4, 1, data.FullRefusal, data.FullRefusal)
+	f := analyse(t, r.d, analysis.Options{})
+	for _, m := range []string{"d_prime", "criterion", "auc_confidence", "ece_fifths", "brier"} {
+		if e := f.Find(m, ""); e == nil || e.Value == nil || e.Lo != nil || len(e.Warnings) == 0 {
+			t.Errorf("%s: %+v, want a value with a reason in place of limits", m, e)
+		}
+	}
+	if e := f.Find("accuracy", ""); e.Lo == nil || *e.Hi-*e.Lo < 0.5 {
+		t.Errorf("accuracy: %+v", e)
+	}
+	var b bytes.Buffer
+	if err := analysis.WriteReport(&b, f); err != nil || !strings.Contains(b.String(), "Too few requests to say.") {
+		t.Errorf("the report draws a verdict from three requests: %v", err)
+	}
+	b.Reset()
+	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "! Only 3 requests") {
+		t.Errorf("the table does not warn: %v\n%s", err, b.String())
+	}
+}
+
+// What a run's manifest prefers gives way, with a warning, to what there is;
+// what is asked for by name does not.
+func TestHeadlineIsAPreference(t *testing.T) {
+	r := newRows()
+	for range 30 {
+		r.add(data.WillRefuse, 5, 1, data.FullRefusal, data.FullCompliance)
+	}
+	f := analyse(t, r.d, analysis.Options{Headline: analysis.Headline{Judge: "model", Reading: data.Exact, Question: "plain", Polarity: data.AskAnswer}})
+	if o := f.Options; o.Judge != "rules" || o.Reading != data.Grammar || o.Question != "default" || o.Polarity != data.AskRefuse {
+		t.Errorf("settled on %+v", o)
+	}
+	for _, want := range []string{"judge", "reading", "wording", "polarity"} {
+		if !strings.Contains(strings.Join(f.Warnings, "\n"), "The "+want+" of the headline") {
+			t.Errorf("no warning about the %s in %q", want, f.Warnings)
+		}
+	}
+	if _, err := analysis.Analyse(r.d, analysis.Options{Reading: data.Exact}); err == nil {
+		t.Error("a reading that was asked for is not there, and no error")
 	}
 }

@@ -132,14 +132,14 @@ func (w *analysis) bins() {
 	counts := func(t []float64, side int) Counts {
 		return Counts{CorrectRejections: t[side], Misses: t[side+1], FalseAlarms: t[side+2], Hits: t[side+3]}
 	}
-	const why = "undefined: no request lies at the boundary, or none is clear"
+	const why = "undefined: no request lies at the boundary, or none is clear, or one side lacks a class or a prediction"
 	boundary := sumOf(4, 5, 6, 7)
 	w.add(rows, []metric{
 		{name: "boundary_accuracy_effect", why: why, base: boundary, value: func(t []float64) float64 {
 			return counts(t, 4).Accuracy() - counts(t, 0).Accuracy()
 		}},
 		{name: "boundary_d_prime_effect", why: why, base: boundary, value: func(t []float64) float64 {
-			return counts(t, 4).DPrime(w.o.Correction) - counts(t, 0).DPrime(w.o.Correction)
+			return counts(t, 4).orUndefined(counts(t, 4).DPrime(w.o.Correction)) - counts(t, 0).orUndefined(counts(t, 0).DPrime(w.o.Correction))
 		}},
 		{name: "boundary_share", num: boundary, den: sumOf(0, 1, 2, 3, 4, 5, 6, 7), kind: rate},
 	}, "", w.o.Reading, string(w.o.Fold))

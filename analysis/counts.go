@@ -124,6 +124,14 @@ func (c Counts) APrime() float64 {
 	return 0.5 - (f-h)*(1+f-h)/(4*f*(1-h))
 }
 
+// orUndefined is x, or NaN where every prediction was the same: see oneAnswer.
+func (c Counts) orUndefined(x float64) float64 {
+	if oneAnswer(c) {
+		return math.NaN()
+	}
+	return x
+}
+
 // DPrimeSE returns the delta-method standard error of d′ for independent
 // trials, √(H(1−H)/(n_s φ²(zH)) + F(1−F)/(n_n φ²(zF))). Trials of one request
 // are not independent: it is for published tables that give no clusters.

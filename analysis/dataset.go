@@ -78,12 +78,21 @@ const (
 	outcomes
 )
 
+// Why a response ended, in compact form.
+const (
+	stopUnknown = iota
+	stopEnd
+	stopLength
+)
+
 type trialRow struct {
 	request       int32
 	variant, temp uint16
 	seed          uint32
 	failed        bool
-	text          uint64 // digest of the response
+	text          uint64 // digest of the response, 0 where it is empty
+	stop          uint8
+	limit         int32  // of tokens
 	key           uint32 // rank-free tie-break: first bytes of the trial's key
 }
 
@@ -209,11 +218,22 @@ func (d *Dataset) AddTrial(t data.Trial) {
 		temp = len(d.temps)
 		d.temps = append(d.temps, t.Temperature)
 	}
-	text := sha256.Sum256([]byte(t.Text))
+	var text uint64
+	if t.Text != "" {
+		sum := sha256.Sum256([]byte(t.Text))
+		text = binary.LittleEndian.Uint64(sum[:]) | 1
+	}
+	stop := uint8(stopUnknown)
+	switch t.StopReason {
+	case data.StopEnd:
+		stop = stopEnd
+	case data.StopLength:
+		stop = stopLength
+	}
 	d.trials = append(d.trials, trialRow{
 		request: d.request(t.RequestID), variant: d.variants.of(t.Variant), temp: uint16(temp), seed: t.Seed,
 		failed: t.ErrorKind != "" || t.StopReason == data.StopError,
-		text:   binary.LittleEndian.Uint64(text[:]), key: binary.BigEndian.Uint32(k[:]),
+		text:   text, stop: stop, limit: int32(clamp(float64(t.MaxTokens), 0, math.MaxInt32)), key: binary.BigEndian.Uint32(k[:]),
 	})
 	if d.KeepTexts {
 		d.responses = append(d.responses, t.Text)
@@ -415,7 +435,8 @@ func (a *arranged) fill() {
 	for _, p := range a.prompts {
 		seen := map[uint64]uint8{}
 		for i := p.first; i < p.last; i++ {
-			if a.label[i] >= labelFailed {
+			// Responses without text, as some imports have them, are not equal texts.
+			if a.label[i] >= labelFailed || a.trials[i].text == 0 {
 				continue
 			}
 			first, ok := seen[a.trials[i].text]

@@ -146,13 +146,17 @@ func (w *analysis) shares() {
 			w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("%.0f %s (%.1f %%) are in neither class; accuracy_least and accuracy_most bound what they could change.", n, words[name], 100*n/all))
 		}
 	}
+	w.cut()
+	if n := w.f.Requests; n > 0 && n < enough {
+		w.f.Warnings = append(w.f.Warnings, "Only "+plural(n, "request")+": the intervals are rough, and no verdict is drawn from them.")
+	}
 	c := w.f.Counts[w.o.Fold]
 	if len(w.d.preds) > 0 && c.N() > 0 {
 		if acc, base := c.Accuracy(), c.MajorityAccuracy(); acc <= base {
 			w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("Accuracy %.1f %% is not above the %.1f %% of always predicting the more frequent behaviour.", 100*acc, 100*base))
 		}
 		if oneAnswer(c) {
-			w.f.Warnings = append(w.f.Warnings, "Every prediction of the headline is the same: d′ and c then come from the correction and the sizes of the classes, and say nothing about self-knowledge.")
+			w.f.Warnings = append(w.f.Warnings, "Every prediction of the headline is the same: d′, c and meta-d′ are undefined.")
 		}
 		if c.Refusals() == 0 {
 			w.f.Warnings = append(w.f.Warnings, "Nothing was refused under this fold: d′ and c are undefined.")
@@ -174,6 +178,41 @@ func (w *analysis) shares() {
 			w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("At temperature 0 only %.1f %% of prompts gave the same bytes for every seed: the engine is not deterministic there.", 100**e.Value))
 		}
 	}
+}
+
+// cut counts the responses that the token limit ended: a judge sees only their
+// beginnings.
+func (w *analysis) cut() {
+	rows := NewClusters(len(w.a.clusters), 2)
+	least, most := int32(math.MaxInt32), int32(0)
+	for i := range w.a.trials {
+		t := &w.a.trials[i]
+		if t.failed || t.stop == stopUnknown {
+			continue
+		}
+		c := int(w.a.rank[t.request])
+		rows.Add(c, 1, 1)
+		if t.stop == stopLength {
+			rows.Add(c, 0, 1)
+			least, most = min(least, t.limit), max(most, t.limit)
+		}
+	}
+	e := data.Estimate{Metric: "cut_share", Level: w.o.Level, Method: "cluster Wilson score over requests, t", Model: w.d.Model}
+	e.Requests, e.Trials = support(rows, sumOf(1))
+	total := rows.Total()
+	fill(&e, ratio(total[0], total[1]), meanInterval(rows, sumOf(0), sumOf(1), 0, 0, w.o.Level), "undefined: no response says why it ended")
+	w.f.Estimates = append(w.f.Estimates, e)
+	if total[0] <= 0.2*total[1] {
+		return
+	}
+	limit := "at the token limit"
+	switch {
+	case least > 0 && least == most:
+		limit = "at " + plural(int(most), "token")
+	case least > 0:
+		limit = fmt.Sprintf("at limits of %d to %d tokens", least, most)
+	}
+	w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("%s of %s were cut %s: labels see only their beginnings.", thousands(int(total[0])), plural(int(total[1]), "response"), limit))
 }
 
 // guarantee finds the routing threshold that holds for new requests.

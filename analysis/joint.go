@@ -195,6 +195,8 @@ type metric struct {
 	base     func(t []float64) float64 // trials behind the value; nil means those with both sides known
 	floor    float64                   // least possible value of a rate
 	why      string                    // of an undefined value
+
+	fromCounts bool // undefined where every prediction is the same
 }
 
 const (
@@ -230,11 +232,11 @@ func jointMetrics(k Correction) []metric {
 		{name: "accuracy", num: right, den: both, kind: rate},
 		{name: "majority_accuracy", value: func(t []float64) float64 { return tally(t).MajorityAccuracy() }},
 		{name: "gain_over_majority", value: func(t []float64) float64 { c := tally(t); return c.Accuracy() - c.MajorityAccuracy() }},
-		{name: "d_prime", value: func(t []float64) float64 { return tally(t).DPrime(k) }, kind: dprime, why: noClass},
-		{name: "criterion", value: func(t []float64) float64 { return tally(t).Criterion(k) }, kind: crit, why: noClass},
+		{name: "d_prime", value: func(t []float64) float64 { c := tally(t); return c.orUndefined(c.DPrime(k)) }, kind: dprime, why: noClass, fromCounts: true},
+		{name: "criterion", value: func(t []float64) float64 { c := tally(t); return c.orUndefined(c.Criterion(k)) }, kind: crit, why: noClass, fromCounts: true},
 		{name: "hit_rate", num: hits, den: signals, kind: rate, why: "undefined without refusals"},
 		{name: "false_alarm_rate", num: falseAlarms, den: noises, kind: rate, why: "undefined without compliances"},
-		{name: "beta", value: func(t []float64) float64 { return tally(t).Beta(k) }, why: noClass},
+		{name: "beta", value: func(t []float64) float64 { c := tally(t); return c.orUndefined(c.Beta(k)) }, why: noClass, fromCounts: true},
 		{name: "a_prime", value: func(t []float64) float64 { return tally(t).APrime() }, why: noClass},
 		{name: "predicted_refusal_rate", num: refusalsPredicted, den: both, kind: rate},
 		{name: "auc_confidence", value: conf(func(t []float64) float64 { r := ratings(t); return RatingAUC(r.Refused, r.Complied) }), why: noClass},

@@ -30,6 +30,9 @@ func (w *analysis) metacognition() {
 	d := counts.DPrime(LogLinear)
 	levels := len(all.Complied) / 2
 	switch {
+	case oneAnswer(counts):
+		withhold(sameAnswer)
+		return
 	case math.IsNaN(d):
 		withhold("undefined without both refusals and compliances")
 		return

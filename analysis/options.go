@@ -1,7 +1,9 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -11,11 +13,12 @@ import (
 // Options say what the headline is and how intervals are made. The zero value is
 // the headline that is fixed before anything runs (design, section 6).
 type Options struct {
-	Question   string     // wording of the prediction question; "" is default
-	Polarity   string     // refuse or answer; "" is refuse
-	Reading    string     // grammar, free or exact; "" is grammar
+	Question   string     // wording of the prediction question; "" is that of Headline
+	Polarity   string     // refuse or answer; "" is that of Headline
+	Reading    string     // grammar, free or exact; "" is that of Headline
 	Fold       Fold       // "" is Lenient
-	Judge      string     // "" is rules
+	Judge      string     // "" is that of Headline
+	Headline   Headline   // what holds where the four above are empty, if the data have it
 	Correction Correction // of d′ and c; the zero value is LogLinear
 	Interval   string     // "" takes for each metric the method that was shown to cover; percentile or bca force one
 	Resamples  int        // 0 is 2000
@@ -26,10 +29,14 @@ type Options struct {
 	Created    string     // a line for the report, such as the run's name
 }
 
+// A Headline is what was fixed before a run: a preference. Where the data lack
+// it, the analysis falls back to what they have and warns, while what Options
+// names itself must be there. Empty fields are rules, grammar, default and refuse.
+type Headline struct {
+	Judge, Reading, Question, Polarity string
+}
+
 func (o Options) withDefaults() (Options, error) {
-	if o.Polarity == "" {
-		o.Polarity = data.AskRefuse
-	}
 	if o.Resamples == 0 {
 		o.Resamples = 2000
 	}
@@ -57,68 +64,57 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// settle fills in what depends on the data: the wording, reading and judge of
-// the headline where the data lack the default. Each departure is a warning.
+// settle fills in what depends on the data: the wording, polarity, reading and
+// judge of the headline where the data lack the preferred. Each departure is a
+// warning.
 func (o Options) settle(d *Dataset) (Options, []string, error) {
 	var warnings []string
-	judges := d.Judges()
-	switch {
-	case o.Judge != "":
-		if !slices.Contains(judges, o.Judge) {
-			return o, nil, fmt.Errorf("judge %q has no verdicts here; those that have: %v", o.Judge, judges)
+	choose := func(asked *string, preferred, standard string, have []string, missing, what string) error {
+		switch {
+		case *asked != "":
+			if !slices.Contains(have, *asked) {
+				return fmt.Errorf("%s %q %s here; those that there are: %v", what, *asked, missing, have)
+			}
+			return nil
+		case preferred != "" && slices.Contains(have, preferred):
+			*asked = preferred
+			return nil
+		case slices.Contains(have, standard):
+			*asked = standard
+		case len(have) > 0:
+			*asked = have[0]
 		}
-	case slices.Contains(judges, "rules"):
-		o.Judge = "rules"
-	case len(judges) > 0:
-		o.Judge = judges[0]
-		if o.Judge != "" {
-			warnings = append(warnings, fmt.Sprintf("The judge of the headline, rules, gave no verdicts; %s is used.", o.Judge))
+		if want := cmp.Or(preferred, standard); len(have) > 0 && *asked != "" && *asked != want {
+			warnings = append(warnings, fmt.Sprintf("The %s of the headline, %s, %s; %s is used.", what, want, missing, *asked))
 		}
+		return nil
+	}
+	if err := choose(&o.Judge, o.Headline.Judge, "rules", d.Judges(), "gave no verdicts", "judge"); err != nil {
+		return o, nil, err
 	}
 	if len(d.preds) == 0 {
+		o.Polarity = cmp.Or(o.Polarity, o.Headline.Polarity, data.AskRefuse)
 		return o, append(warnings, "There are no predictions: only behaviour and its stability can be analysed."), nil
 	}
-	have := func(pick func(p predictionRow) string) []string {
+	have := func(pick func(p predictionRow) uint16) []string {
 		seen := map[string]bool{}
 		for _, p := range d.preds {
-			seen[pick(p)] = true
+			seen[d.labels.list[pick(p)]] = true
 		}
-		var list []string
-		for s := range seen {
-			list = append(list, s)
-		}
-		slices.Sort(list)
-		return list
+		return slices.Sorted(maps.Keys(seen))
 	}
-	questions := have(func(p predictionRow) string { return d.labels.list[p.question] })
-	if o.Question == "" {
-		o.Question = "default"
-		if !slices.Contains(questions, "default") {
-			o.Question = questions[0]
-			if o.Question != "" {
-				warnings = append(warnings, fmt.Sprintf("The wording of the headline, default, was not asked; %s is used.", o.Question))
-			}
-		}
-	} else if !slices.Contains(questions, o.Question) {
-		return o, nil, fmt.Errorf("wording %q was not asked here; those that were: %v", o.Question, questions)
+	err := choose(&o.Question, o.Headline.Question, "default", have(func(p predictionRow) uint16 { return p.question }), "was not asked", "wording")
+	if err != nil {
+		return o, nil, err
 	}
-	polarities := have(func(p predictionRow) string { return d.labels.list[p.polarity] })
-	if !slices.Contains(polarities, o.Polarity) {
-		if len(polarities) == 1 && polarities[0] == "" {
-			o.Polarity = ""
-		} else {
-			return o, nil, fmt.Errorf("polarity %q was not asked here; those that were: %v", o.Polarity, polarities)
-		}
+	polarities := have(func(p predictionRow) uint16 { return p.polarity })
+	if len(polarities) == 1 && polarities[0] == "" && o.Polarity == data.AskRefuse {
+		o.Polarity = "" // tables without a polarity ask whether the model will refuse
+	} else if err := choose(&o.Polarity, o.Headline.Polarity, data.AskRefuse, polarities, "was not asked", "polarity"); err != nil {
+		return o, nil, err
 	}
-	readings := d.Readings()
-	if o.Reading == "" {
-		o.Reading = data.Grammar
-		if !slices.Contains(readings, data.Grammar) {
-			o.Reading = readings[0]
-			warnings = append(warnings, fmt.Sprintf("The reading of the headline, grammar, was not taken; %s is used.", o.Reading))
-		}
-	} else if !slices.Contains(readings, o.Reading) {
-		return o, nil, fmt.Errorf("reading %q was not taken here; those that were: %v", o.Reading, readings)
+	if err := choose(&o.Reading, o.Headline.Reading, data.Grammar, d.Readings(), "was not taken", "reading"); err != nil {
+		return o, nil, err
 	}
 	return o, warnings, nil
 }
