@@ -20,7 +20,7 @@ import (
 func TestGeometry(t *testing.T) {
 	between := func(preset string, contrasts []probes.Contrast) probes.Angle {
 		s := studyOf(t, preset)
-		angles, warnings, err := probes.Geometry(s.rows, s.states, contrasts, probes.GeometryOptions{Layer: 3, Splits: 20, Resamples: 100})
+		angles, warnings, err := probes.Geometry(s.rows, s.states, contrasts, probes.GeometryOptions{Layer: 3, Splits: 20})
 		if err != nil || len(warnings) > 0 {
 			t.Fatal(err, warnings)
 		}
@@ -51,6 +51,9 @@ func TestGeometry(t *testing.T) {
 		t.Errorf("one direction: cosine %s, disattenuated %.3f; two: %s", show(b.Raw.Cosine), *b.Raw.Disattenuated, show(a.Raw.Cosine))
 	}
 	for _, v := range []probes.Angle{a, b} {
+		if c := v.Raw.Cosine; *c.Lo > *c.Value || *c.Hi < *c.Value || *c.Hi-*c.Lo > 0.4 {
+			t.Errorf("%s, %s: cosine %s", v.A, v.B, show(c))
+		}
 		for _, r := range v.Raw.Reliability {
 			if r < 0.8 || r > 1 {
 				t.Errorf("%s, %s: reliability %v", v.A, v.B, r)
@@ -63,7 +66,7 @@ func TestGeometry(t *testing.T) {
 		t.Errorf("a direction has cosine %v with itself", same)
 	}
 	s := studyOf(t, "default")
-	angles, _, err := probes.Geometry(s.rows, s.states, probes.Contrasts(), probes.GeometryOptions{Layer: 3, Splits: 2, Resamples: 2})
+	angles, _, err := probes.Geometry(s.rows, s.states, probes.Contrasts(), probes.GeometryOptions{Layer: 3, Splits: 2})
 	if err != nil || len(angles) != 10 {
 		t.Errorf("%d pairs of the five contrasts: %v", len(angles), err)
 	}

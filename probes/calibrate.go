@@ -37,6 +37,7 @@ func (f *fitting) calibrate(r *Fitted, s *search) (kept *calibration, held []flo
 		return nil, nil, nil
 	}
 	held = make([]float64, d.n())
+	side := make([]float64, d.n()) // above or below the share of positives
 	for fold := range d.folds {
 		c, err := newCalibration(s.scores[0][fold], d.y(), d.kept(0, fold))
 		if err != nil {
@@ -44,6 +45,7 @@ func (f *fitting) calibrate(r *Fitted, s *search) (kept *calibration, held []flo
 		}
 		for _, i := range d.held(0, fold) {
 			held[i] = c.probability(s.scores[0][fold][i])
+			side[i] = indicator(held[i] > evenPoint(d.y(), d.kept(0, fold)))
 		}
 	}
 	outer := s.scores[0].outer(d.fold[0])
@@ -52,7 +54,7 @@ func (f *fitting) calibrate(r *Fitted, s *search) (kept *calibration, held []flo
 		return nil, nil, err
 	}
 	values := f.boot.intervals(func(w []float64) []float64 {
-		return []float64{balanced(held, d.y(), w), brier(held, d.y(), w)}
+		return []float64{balanced(side, d.y(), w), brier(held, d.y(), w)}
 	})
 	r.Accuracy, r.Brier = values[0], values[1]
 	r.ECE = defined(calibrationError(held, d.y(), 10))

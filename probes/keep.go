@@ -235,23 +235,16 @@ func (f *fitting) controls(linear Method) error {
 		f.report.Controls = append(f.report.Controls, Control{name, v, text})
 	}
 	b := d.binary()
-	var length, topic [][]float64
-	var topics []string
+	var length [][]float64
 	for _, r := range d.rows {
 		length = append(length, lengths(r.Text))
-		if !slices.Contains(topics, r.Topic) {
-			topics = append(topics, r.Topic)
-		}
 	}
-	for _, r := range d.rows {
-		x := make([]float64, len(topics))
-		x[slices.Index(topics, r.Topic)] = 1
-		topic = append(topic, x)
-	}
+	topic := d.indicators(func(r Row) string { return r.Topic })
+	wording := d.indicators(func(r Row) string { return r.Variant })
 	for _, c := range []struct {
 		name, note string
 		x          [][]float64
-	}{{"length", "letters, words, punctuation, capitals, digits, question mark", length}, {"topic", "which of the topics", topic}} {
+	}{{"length", "letters, words, punctuation, capitals, digits, question mark", length}, {"topic", "which of the topics", topic}, {"wording", "which of a request's wordings", wording}} {
 		s, err := b.logisticPath(o.Penalties[:1], func(int, int) maker { return scaled(c.x) })
 		if err != nil {
 			return fmt.Errorf("control %s: %w", c.name, err)
@@ -270,6 +263,22 @@ func (f *fitting) controls(linear Method) error {
 	f.random()
 	f.selectivity(linear)
 	return nil
+}
+
+// indicators are 0 and 1 for each value that rows have.
+func (d *design) indicators(of func(Row) string) [][]float64 {
+	var values []string
+	for _, r := range d.rows {
+		if v := of(r); !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	out := make([][]float64, d.n())
+	for i, r := range d.rows {
+		out[i] = make([]float64, len(values))
+		out[i][slices.Index(values, of(r))] = 1
+	}
+	return out
 }
 
 // observed is a design with the observed labels alone, at other states.

@@ -111,8 +111,12 @@ func (f *fitting) selectivity(linear Method) {
 			if err != nil {
 				return 0, err
 			}
+			even := evenPoint(y, train)
 			for _, i := range test {
 				scores[i] = dot(l.w, x[i*w:(i+1)*w]) + l.bias
+				if !d.graded {
+					scores[i] += 0.5 - even
+				}
 			}
 		}
 		if d.graded {
@@ -149,4 +153,14 @@ func (f *fitting) selectivity(linear Method) {
 		Value{Value: defined(values[0] - control)},
 		fmt.Sprintf("%s of %s at %s, split by wording: %.3f, with the labels of other requests %.3f", what, linear, f.states.sites[f.selectAt.site], values[0], control),
 	})
+}
+
+// evenPoint is where least squares to 0 and 1 separates two classes as if they
+// were of equal size: the share of positives.
+func evenPoint(y []float64, rows []int) float64 {
+	var sum float64
+	for _, i := range rows {
+		sum += y[i]
+	}
+	return sum / float64(len(rows))
 }

@@ -144,7 +144,7 @@ func (t *transfer) cell(fit, on func(i int) bool) (Cell, error) {
 			return false, err
 		}
 		if !d.graded && t.o.Method != MeanDifference {
-			l.bias -= 0.5 // least squares to 0 and 1: a threshold of 0 for both
+			l.bias -= evenPoint(y, train)
 		}
 		for _, i := range test {
 			if out < 0 || d.fold[0][i] == out {
