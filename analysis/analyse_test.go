@@ -596,3 +596,39 @@ func TestHeadlineIsAPreference(t *testing.T) {
 		t.Error("a reading that was asked for is not there, and no error")
 	}
 }
+
+// Two runs of one model are told apart by their labels, what differs between them
+// is named, and a handful of requests carries no p-value.
+func TestCompareRunsOfOneModel(t *testing.T) {
+	a := sweep
+	a.requests = 4
+	x, y := a.dataset("m", false), a.dataset("m", false)
+	x.Label, y.Label = "before", "after"
+	x.Settings, y.Settings = map[string]string{"system prompt": "none"}, map[string]string{"system prompt": "kind"}
+	c, err := analysis.Compare(x, y, analysis.Options{Resamples: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range c.Values {
+		if !math.IsNaN(d.P) && d.Delta.Lo == nil {
+			t.Errorf("%s: p %v without an interval", d.Metric, d.P)
+		}
+		if !math.IsNaN(d.P) {
+			t.Errorf("%s: p %v from four requests", d.Metric, d.P)
+		}
+	}
+	var out bytes.Buffer
+	if err := c.WriteTable(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"after against before", "after − before", "Holm is p adjusted", "majority baseline", "! Only 4 shared requests", "system prompt (none against kind)"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the comparison lacks %q:\n%s", want, out.String())
+		}
+	}
+	for _, machine := range []string{"majority_accuracy", "ssi_mean"} {
+		if strings.Contains(out.String(), machine) {
+			t.Errorf("the comparison shows %s", machine)
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package analysis
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -58,9 +60,12 @@ func Compare(a, b *Dataset, o Options) (*Comparison, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare %s: %w", b.Model, err)
 	}
-	c := &Comparison{A: a.Model, B: b.Model}
-	if c.A == c.B {
-		c.A, c.B = c.A+" (first)", c.B+" (second)"
+	c := &Comparison{}
+	c.A, c.B = names2(a, b)
+	if s := differences(a, b); s != "" {
+		c.Warnings = append(c.Warnings, "The two were made with different settings: "+s+".")
+	} else if a.Model == b.Model {
+		c.Warnings = append(c.Warnings, "The two are runs of one model, and no setting that is known here differs.")
 	}
 	if oa.Judge != ob.Judge || oa.Reading != ob.Reading || oa.Question != ob.Question {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("The two differ in judge, reading or wording (%s/%s/%s against %s/%s/%s): a difference may come from that.", oa.Judge, oa.Reading, oa.Question, ob.Judge, ob.Reading, ob.Question))
@@ -93,6 +98,9 @@ func Compare(a, b *Dataset, o Options) (*Comparison, error) {
 		shared[id] = i
 	}
 	c.Requests = len(ids)
+	if c.Requests < enough {
+		c.Warnings = append(c.Warnings, "Only "+plural(c.Requests, "shared request")+": the intervals and p-values are rough, and withheld below "+fmt.Sprint(fewest)+".")
+	}
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("compare %s and %s: they share no request; compare runs of one request set", a.Model, b.Model)
 	}
@@ -109,13 +117,13 @@ func Compare(a, b *Dataset, o Options) (*Comparison, error) {
 	if len(a.preds) == 0 || len(b.preds) == 0 {
 		metrics = behaviourMetrics()[:1]
 	}
-	c.difference(rows, jSize, metrics, o, b.Model+" − "+a.Model, oa)
+	c.difference(rows, jSize, metrics, o, c.B+" − "+c.A, oa)
 
 	cache := agreementCache{}
 	stable := NewClusters(len(ids), 2*sSize)
 	spread(stable, x, x.stability(-1, cache), shared, 0)
 	spread(stable, y, y.stability(-1, cache), shared, sSize)
-	c.difference(stable, sSize, slices.Concat(stabilityMetrics("")[:3], stabilityMetrics(o.Fold)), o, b.Model+" − "+a.Model, oa)
+	c.difference(stable, sSize, slices.Concat(stabilityMetrics("")[:3], stabilityMetrics(o.Fold)), o, c.B+" − "+c.A, oa)
 
 	if len(a.preds) > 0 && len(b.preds) > 0 {
 		c.cross(x, y, saidA, saidB, shared, o, oa)
@@ -184,15 +192,82 @@ func (c *Comparison) difference(rows *Clusters, half int, metrics []metric, o Op
 		}
 		d.Delta.Requests, d.Delta.Trials = support(rows, func(row []float64) float64 { return base(row[:half]) + base(row[half:]) })
 		why := m.why
-		if why == "" {
-			why = "undefined in one of the two"
+		if why == "" || m.fromCounts {
+			why = "undefined in one of the two: a class or a kind of prediction is missing"
 		}
 		fill(&d.Delta, t.value[3*i+2], t.bca(3*i+2, o.Level), why)
-		if d.Delta.Value != nil {
-			d.P = signTest(t.replicates[3*i+2])
-		}
+		d.test(t.replicates[3*i+2])
 		c.Values = append(c.Values, d)
 	}
+}
+
+// test fills in the p-value, where there is an interval beside it, and marks
+// what the two disagree on.
+func (d *Difference) test(replicates []float64) {
+	if d.Delta.Value == nil || d.Delta.Lo == nil {
+		return
+	}
+	d.P = signTest(replicates)
+	if d.Disagrees() {
+		d.Delta.Warnings = append(d.Delta.Warnings, "the p-value and the interval disagree on whether there is a difference: it is not settled")
+	}
+}
+
+// Disagrees reports that the p-value finds a difference which the interval does
+// not, or the other way round, as happens near the limit and on few requests.
+func (d *Difference) Disagrees() bool {
+	if d.Delta.Lo == nil || math.IsNaN(d.P) {
+		return false
+	}
+	holds := *d.Delta.Lo <= 0 && *d.Delta.Hi >= 0
+	return holds == (d.P < 1-d.Delta.Level)
+}
+
+// names2 are names that tell two data sets apart.
+func names2(a, b *Dataset) (string, string) {
+	switch {
+	case a.Model != b.Model:
+		return a.Model, b.Model
+	case a.Label != b.Label && a.Label != "" && b.Label != "":
+		return a.Label, b.Label
+	}
+	return a.Model + " (A)", b.Model + " (B)"
+}
+
+// differences says in words what two runs were made with that differs.
+func differences(a, b *Dataset) string {
+	settings := func(d *Dataset) map[string]string {
+		m := maps.Clone(d.Settings)
+		if m == nil {
+			m = map[string]string{}
+		}
+		var temps []string
+		for _, t := range slices.Sorted(slices.Values(d.temps)) {
+			temps = append(temps, number64(t))
+		}
+		seeds, limits := map[uint32]bool{}, map[int32]bool{}
+		for _, t := range d.trials {
+			seeds[t.seed], limits[t.limit] = true, true
+		}
+		var tokens []string
+		for _, l := range slices.Sorted(maps.Keys(limits)) {
+			if l > 0 {
+				tokens = append(tokens, fmt.Sprint(l))
+			}
+		}
+		m["temperatures"], m["seeds"], m["token limit"] = strings.Join(temps, ", "), fmt.Sprint(len(seeds)), strings.Join(tokens, ", ")
+		return m
+	}
+	x, y := settings(a), settings(b)
+	keys := maps.Clone(x)
+	maps.Copy(keys, y)
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		if x[k] != y[k] {
+			list = append(list, fmt.Sprintf("%s (%s against %s)", k, cmp.Or(x[k], "none"), cmp.Or(y[k], "none")))
+		}
+	}
+	return strings.Join(list, "; ")
 }
 
 // signTest is the two-sided bootstrap p-value of zero: twice the smaller share of
@@ -263,9 +338,7 @@ func (c *Comparison) cross(x, y *arranged, saidA, saidB []predictionRow, shared 
 		}
 		d.Delta.Requests, d.Delta.Trials = support(rows, sumOf(of))
 		fill(&d.Delta, t.value[0], t.bca(0, o.Level), "undefined: no prompt has both predictions")
-		if d.Delta.Value != nil {
-			d.P = signTest(t.replicates[0])
-		}
+		d.test(t.replicates[0])
 		c.Values = append(c.Values, d)
 	}
 }
@@ -336,24 +409,37 @@ func (c *Comparison) Estimates() []data.Estimate {
 // Table is the comparison as printed.
 func (c *Comparison) Table() Table {
 	t := Table{Name: "comparison", Title: c.B + " against " + c.A, Head: []string{"metric", c.A, c.B, "difference", "p", "Holm"}}
+	var notes footnotes
 	for _, d := range c.Values {
 		name := strings.TrimPrefix(d.Metric, "delta_")
-		delta := "undefined"
-		if d.Delta.Value != nil {
-			delta = show(name, *d.Delta.Value) + " " + showInterval(name, &d.Delta)
-		}
+		of, label := name, metricName(name)
 		if strings.HasPrefix(d.Metric, "self_over_other") {
-			t.Rows = append(t.Rows, []string{"predicting " + d.Delta.Model + ": other, self", percent(d.A), percent(d.B), strings.TrimSpace(percent(value(&d.Delta)) + " " + showInterval("accuracy", &d.Delta)), show("friedman_p", d.P), show("friedman_p", d.Holm)})
+			of, label = "accuracy", "predicting "+d.Delta.Model+": the other, itself"
+		}
+		delta := notes.cell(of, &d.Delta)
+		if d.Disagrees() {
+			delta += notes.mark("the p-value and the interval disagree on whether there is a difference: it is not settled")
+		}
+		if of != name {
+			t.Rows = append(t.Rows, []string{label, percent(d.A), percent(d.B), delta, show("friedman_p", d.P), show("friedman_p", d.Holm)})
 			continue
 		}
-		t.Rows = append(t.Rows, []string{name, show(name, d.A), show(name, d.B), delta, show("friedman_p", d.P), show("friedman_p", d.Holm)})
+		t.Rows = append(t.Rows, []string{label, show(name, d.A), show(name, d.B), delta, show("friedman_p", d.P), show("friedman_p", d.Holm)})
 	}
+	t.Notes = notes.list
 	return t
 }
 
 // WriteTable writes the comparison for a terminal, flips below it.
 func (c *Comparison) WriteTable(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s against %s: %s shared\n\n", c.B, c.A, plural(c.Requests, "request")); err != nil {
+	tests := 0
+	for _, d := range c.Values {
+		tests += int(yes(!math.IsNaN(d.P)))
+	}
+	if _, err := fmt.Fprintf(w, "%s against %s: %s shared\n", c.B, c.A, plural(c.Requests, "request")); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "Differences are %s − %s, paired by request, with bootstrap intervals;\np is two-sided from the same resamples, Holm is p adjusted for the %d tests of this table.\n\n", c.B, c.A, tests); err != nil {
 		return err
 	}
 	if err := c.Table().WriteText(w); err != nil {
@@ -403,7 +489,7 @@ func CompareAll(o Options, sets ...*Dataset) (Table, error) {
 					p = append(p, d.P)
 					at = append(at, len(t.Rows))
 				}
-				t.Rows = append(t.Rows, []string{c.A + ", " + c.B, d.Metric, show(d.Metric, d.A), show(d.Metric, d.B), delta, show("friedman_p", d.P), "–", thousands(c.Requests)})
+				t.Rows = append(t.Rows, []string{c.A + ", " + c.B, metricName(d.Metric), show(d.Metric, d.A), show(d.Metric, d.B), delta, show("friedman_p", d.P), "–", thousands(c.Requests)})
 			}
 		}
 	}

@@ -17,7 +17,11 @@ import (
 // KeepTexts was set before they were added.
 type Dataset struct {
 	Model     string
+	Label     string // the run's own name, which tells runs of one model apart; may be empty
 	KeepTexts bool
+	// Settings are what the run was made with, by name and in words (quantisation,
+	// system prompt, engine …): Compare says which differ. May be nil.
+	Settings map[string]string
 
 	ids       map[string]int32 // request_id
 	requests  []requestRow

@@ -44,6 +44,7 @@ type Table struct {
 	Name, Title string
 	Head        []string
 	Rows        [][]string
+	Notes       []string // below it: what marks such as ¹ in its cells mean
 }
 
 // Write draws the figure as svg, pdf or png.

@@ -104,6 +104,12 @@ func (w *analysis) metacognition() {
 			each = append(each, l[i])
 		}
 		se := jackknifeSE(each)
+		if math.IsNaN(se) && !math.IsNaN(value[i]) {
+			e.Value = &value[i]
+			e.Warnings = append(e.Warnings, "no interval: the fit does not converge when some of the requests are left out")
+			w.f.Estimates = append(w.f.Estimates, e)
+			continue
+		}
 		fill(&e, value[i], Interval{value[i] - t*se, value[i] + t*se, 0}, "undefined: the fit did not converge")
 		w.f.Estimates = append(w.f.Estimates, e)
 	}

@@ -43,6 +43,15 @@ type reportView struct {
 	Figures   []reportFigure // of the overview
 }
 
+// splitLimits parts "1.84 [1.33, 2.36]" into value and limits, which stand on two
+// lines so that six columns fit a page.
+func splitLimits(cell string) struct{ Value, Limits string } {
+	if i := strings.Index(cell, " ["); i > 0 && strings.HasSuffix(cell, "]") {
+		return struct{ Value, Limits string }{cell[:i], cell[i+1:]}
+	}
+	return struct{ Value, Limits string }{cell, ""}
+}
+
 type reportCard struct {
 	Class, Ask, Verdict, Big, BigName, Interval, Text string
 	Bar                                               *reportBar
@@ -82,7 +91,7 @@ func WriteReport(w io.Writer, reports ...*Findings) error {
 	if len(reports) == 0 {
 		return fmt.Errorf("write report: there is nothing to report")
 	}
-	t, err := template.New("report").Parse(reportTemplate)
+	t, err := template.New("report").Funcs(template.FuncMap{"limits": splitLimits}).Parse(reportTemplate)
 	if err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}

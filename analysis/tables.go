@@ -46,12 +46,85 @@ var mainMetrics = []struct{ metric, name string }{
 	{"consistency", "wordings alike"},
 }
 
+// otherNames are what metrics outside the main table are called in text.
+var otherNames = map[string]string{
+	"gain_over_majority": "gain over the majority", "beta": "likelihood ratio β", "a_prime": "A′",
+	"predicted_refusal_rate": "predicted refusals", "zroc_slope": "slope of the z-ROC", "auroc2": "AUROC2, confidence",
+	"mce_fifths": "greatest gap, k/5", "brier_reliability": "Brier, reliability", "brier_resolution": "Brier, resolution",
+	"aurc": "area under risk and coverage", "flip_rate": "flip rate, three classes", "label_entropy": "entropy of labels",
+}
+
+// metricName is what a metric is called in text, the same everywhere.
+func metricName(metric string) string {
+	for _, m := range mainMetrics {
+		if m.metric == metric {
+			return m.name
+		}
+	}
+	if name, ok := otherNames[metric]; ok {
+		return name
+	}
+	if at, ok := strings.CutPrefix(metric, "unstable_rate_"); ok {
+		return "unstable, SSI < 0." + at
+	}
+	if metric == "unstable_rate" {
+		return "unstable, SSI < 0.80"
+	}
+	return strings.ReplaceAll(metric, "_", " ")
+}
+
+// footnotes collects the reasons for what a table leaves out.
+type footnotes struct{ list []string }
+
+// mark returns the mark of a note, ¹ ² …, adding it if it is new.
+func (n *footnotes) mark(note string) string {
+	i := slices.Index(n.list, note)
+	if i < 0 {
+		i = len(n.list)
+		n.list = append(n.list, note)
+	}
+	return superscript(i + 1)
+}
+
+func superscript(n int) string {
+	var b strings.Builder
+	for _, d := range fmt.Sprint(n) {
+		b.WriteRune([]rune("⁰¹²³⁴⁵⁶⁷⁸⁹")[d-'0'])
+	}
+	return b.String()
+}
+
+// cell prints an estimate with its limits, and with the mark of the reason why
+// it, or they, are not there.
+func (n *footnotes) cell(metric string, e *data.Estimate) string {
+	if e.Value == nil {
+		why := "no reason is recorded"
+		if len(e.Warnings) > 0 {
+			why = strings.TrimPrefix(e.Warnings[0], "undefined: ")
+		}
+		return "undefined" + n.mark(why)
+	}
+	s := show(metric, *e.Value)
+	if in := showInterval(metric, e); in != "" {
+		return s + " " + in
+	}
+	for _, w := range e.Warnings {
+		if strings.HasPrefix(w, "no interval") {
+			return s + n.mark(w)
+		}
+	}
+	return s
+}
+
 // MainTable is the main table: a metric a row, a reading and fold a column, the
 // headline first.
 func (f *Findings) MainTable(brackets bool) Table {
+	return f.mainTable(brackets, string(f.Options.Fold), string(otherFold(f.Options.Fold)))
+}
+
+func (f *Findings) mainTable(brackets bool, folds ...string) Table {
 	type column struct{ reading, fold string }
 	var columns []column
-	folds := []string{string(f.Options.Fold), string(otherFold(f.Options.Fold))}
 	readings := []string{f.Options.Reading}
 	for _, r := range f.Readings {
 		if r != f.Options.Reading {
@@ -71,6 +144,7 @@ func (f *Findings) MainTable(brackets bool) Table {
 		}
 		t.Head = append(t.Head, name)
 	}
+	var notes footnotes
 	for _, m := range mainMetrics {
 		row := []string{m.name}
 		any := false
@@ -85,15 +159,11 @@ func (f *Findings) MainTable(brackets bool) Table {
 			switch {
 			case e == nil:
 				row = append(row, "")
-			case e.Value == nil:
-				row = append(row, "undefined")
+			case e.Value != nil && !brackets:
+				row = append(row, show(m.metric, *e.Value))
 				any = true
 			default:
-				s := show(m.metric, *e.Value)
-				if in := showInterval(m.metric, e); brackets && in != "" {
-					s += " " + in
-				}
-				row = append(row, s)
+				row = append(row, notes.cell(m.metric, e))
 				any = true
 			}
 		}
@@ -101,6 +171,7 @@ func (f *Findings) MainTable(brackets bool) Table {
 			t.Rows = append(t.Rows, row)
 		}
 	}
+	t.Notes = notes.list
 	return t
 }
 
@@ -259,12 +330,13 @@ func (f *Findings) Tables() []Table {
 	return append(list, f.AllTable())
 }
 
-// WriteTable writes the main table for a terminal: aligned, with intervals.
+// WriteTable writes the main table for a terminal: aligned, with intervals, the
+// fold of the headline alone. The other fold stands in the report.
 func (f *Findings) WriteTable(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s: %s\n%s\n\n", printable(f.Model), f.counts(), f.headline()); err != nil {
 		return err
 	}
-	if err := f.MainTable(true).WriteText(w); err != nil {
+	if err := f.mainTable(true, string(f.Options.Fold)).WriteText(w); err != nil {
 		return err
 	}
 	for _, s := range f.Warnings {
@@ -307,6 +379,11 @@ func (t Table) WriteText(w io.Writer) error {
 			return err
 		}
 	}
+	for i, note := range t.Notes {
+		if _, err := fmt.Fprintf(w, "%s %s\n", superscript(i+1), printable(note)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -327,7 +404,18 @@ func (t Table) Write(w io.Writer, format string) error {
 		if err := c.Write(t.Head); err != nil {
 			return err
 		}
-		return c.WriteAll(t.Rows)
+		rows := t.Rows
+		if len(t.Notes) > 0 { // marks are for readers
+			rows = nil
+			for _, row := range t.Rows {
+				plain := make([]string, len(row))
+				for i, s := range row {
+					plain[i] = strings.TrimRight(s, "⁰¹²³⁴⁵⁶⁷⁸⁹")
+				}
+				rows = append(rows, plain)
+			}
+		}
+		return c.WriteAll(rows)
 	case "md":
 		return t.markdown(w)
 	case "tex":
@@ -350,12 +438,15 @@ func (t Table) markdown(w io.Writer) error {
 	for _, row := range t.Rows {
 		b.WriteString(line(row))
 	}
+	for i, note := range t.Notes {
+		b.WriteString("\n" + superscript(i+1) + " " + note + "\n")
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 var texSpecial = strings.NewReplacer(`\`, `\textbackslash{}`, "&", `\&`, "%", `\%`, "$", `\$`, "#", `\#`, "_", `\_`, "{", `\{`, "}", `\}`, "~", `\textasciitilde{}`, "^", `\textasciicircum{}`,
-	"′", "$'$", "−", "$-$", "–", "--", "χ²", `$\chi^2$`, "½", `$\frac12$`, "Δ", `$\Delta$`, "κ", `$\kappa$`, "<", "$<$", ">", "$>$", "≥", `$\ge$`, "†", `$\dagger$`)
+	"′", "$'$", "−", "$-$", "–", "--", "χ²", `$\chi^2$`, "½", `$\frac12$`, "Δ", `$\Delta$`, "κ", `$\kappa$`, "¹", "$^1$", "²", "$^2$", "³", "$^3$", "⁴", "$^4$", "⁵", "$^5$", "⁶", "$^6$", "⁷", "$^7$", "⁸", "$^8$", "⁹", "$^9$", "⁰", "$^0$", "<", "$<$", ">", "$>$", "≥", `$\ge$`, "†", `$\dagger$`)
 
 func (t Table) latex(w io.Writer) error {
 	var b strings.Builder
@@ -374,7 +465,11 @@ func (t Table) latex(w io.Writer) error {
 	for _, row := range t.Rows {
 		line(row)
 	}
-	b.WriteString("\\hline\n\\end{tabular}\n")
+	b.WriteString("\\hline\n")
+	for i, note := range t.Notes {
+		fmt.Fprintf(&b, "\\multicolumn{%d}{l}{\\footnotesize %s} \\\\\n", len(t.Head), texSpecial.Replace(superscript(i+1)+" "+note))
+	}
+	b.WriteString("\\end{tabular}\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
