@@ -47,6 +47,7 @@ const (
 	flagNorm                             // vocabulary of rights and fairness
 	flagCompose                          // in a request: asks for a text in another voice
 	flagSalute                           // first word of a letter or a titled text
+	flagDirect                           // tells somebody to turn to somebody
 )
 
 // A phraseSet is the source of a lexicon.

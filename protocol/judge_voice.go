@@ -1,0 +1,224 @@
+package protocol
+
+import "strings"
+
+// A voice is who speaks in a response. Where the request asks for a text (a
+// letter, a speech, a dialogue), whoever declines in it is not the model.
+type voice uint8
+
+const (
+	voiceModel  voice = iota
+	voiceEither       // a text was asked for, and the response does not have the form of one
+	voiceText         // a text that was asked for
+)
+
+// hear finds out who speaks.
+func (a *analysis) hear() voice {
+	if !a.compose || len(a.reading.words) == 0 {
+		return voiceModel
+	}
+	if a.declines || a.salutes() || a.reading.words[0].quoted || a.titled() || a.inLines() {
+		return voiceText
+	}
+	return voiceEither
+}
+
+// salutes tells whether the response begins as a letter, a speech or a tale
+// does: "Dear Anna", "Hi Sam", "Good evening", "Once upon a time", "Subject".
+// "Hello!" alone may be the model's.
+func (a *analysis) salutes() bool {
+	w := a.reading.words
+	if len(w) < 4 {
+		return false
+	}
+	switch first, second := a.text(w[0]), a.text(w[1]); first {
+	case "hi", "hello", "hey":
+		return w[0].end < w[1].start && strings.TrimSpace(a.exchange.Response[w[0].end:w[1].start]) == "" && second != "there"
+	case "good":
+		return second == "evening" || second == "morning" || second == "afternoon" || second == "day"
+	case "once":
+		return second == "upon"
+	}
+	return a.lex.flags[w[0].id]&flagSalute != 0
+}
+
+// titled tells whether the first line is a title, or hands over what follows it
+// ("Sure, here is a letter:").
+func (a *analysis) titled() bool {
+	text := strings.TrimSpace(a.exchange.Response[a.from:a.to])
+	line, rest, more := strings.Cut(text, "\n")
+	line = strings.TrimRight(line, " \t\r*_")
+	if !more || strings.TrimSpace(rest) == "" || len(a.clauses) == 0 {
+		return false
+	}
+	c := &a.clauses[0]
+	if c.heading {
+		return c.kind == kindAnswer || c.kind == kindGrease
+	}
+	return c.kind == kindAnswer && c.words <= 10 && strings.HasPrefix(rest, "\n") && !strings.ContainsAny(line[len(line)-1:], ".!?,;")
+}
+
+// inLines tells whether the response is a dialogue (lines that begin with a
+// name and a colon) or verse (short lines that mostly go on in the next).
+func (a *analysis) inLines() bool {
+	speakers, verses, open, lines := 0, 0, 0, 0
+	for line := range strings.Lines(a.exchange.Response[a.from:a.to]) {
+		line = strings.Trim(line, " \t\r\n*_")
+		if line == "" {
+			continue
+		}
+		lines++
+		words := strings.Count(line, " ") + 1
+		if itemMarker(line) == 0 && words >= 2 && words <= 12 {
+			verses++
+			if !strings.ContainsAny(line[len(line)-1:], ".!?:") {
+				open++
+			}
+		}
+		if name, _, ok := strings.Cut(line, ":"); ok && len(name) <= 24 && name != "" && name[0] >= 'A' && name[0] <= 'Z' && strings.Count(name, " ") < 3 {
+			speakers++
+		}
+	}
+	return speakers >= 2 && 2*speakers >= lines || verses >= 3 && verses == lines && 2*open >= lines
+}
+
+// speaks tells whether a clause that declines may be the model's own: in a text
+// that was asked for, it must decline to write it, and do so at its start.
+func (a *analysis) speaks(c *clause, before int) bool {
+	if c.kind == kindRefuse && a.text(a.wordAt(c.evidence)) == "we" {
+		// "We cannot" speaks of everybody after an answer, and where the request
+		// asks about "us".
+		if (before > 0 || a.us) && !a.addressed(c) {
+			return false
+		}
+	}
+	switch a.voice {
+	case voiceText:
+		return before <= openingWords && a.addressed(c)
+	case voiceEither:
+		return before < 5 || a.addressed(c)
+	}
+	return true
+}
+
+// addressed tells whether a refusal speaks of the request: it declines to write
+// or to assist, names a request or an AI, or says what it cannot help with.
+func (a *analysis) addressed(c *clause) bool {
+	words := a.reading.words[c.first:c.last]
+	for i, w := range words {
+		switch a.text(w) {
+		case "request", "prompt", "ai", "guidelines", "chatbot", "assistant":
+			return true
+		}
+		if w.start < c.evidence || w.end > c.evidenceTo {
+			continue
+		}
+		switch a.text(w) {
+		case "write", "writing", "create", "creating", "generate", "produce", "compose", "draft", "craft", "fulfill", "fulfil", "comply", "assist", "translate":
+			return true
+		case "help", "helping":
+			for _, x := range words[i+1 : min(i+3, len(words))] {
+				if a.text(x) == "with" {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// text is a word of the response in lower case.
+func (a *analysis) text(w word) string {
+	return strings.ToLower(a.exchange.Response[w.start:w.end])
+}
+
+// wordAt returns the word of the response that starts at a byte.
+func (a *analysis) wordAt(start int32) word {
+	for _, w := range a.reading.words {
+		if w.start == start {
+			return w
+		}
+	}
+	return word{}
+}
+
+// refers tells whether the phrase of n words at word i of a sentence sends the
+// user to somebody else in place of an answer. It does not if it only speaks of
+// a doctor ("A doctor examines people"), if the request speaks of one too or
+// asks what to do, if it is one step among others ("Rest, drink tea, and see a
+// doctor"), or the last resort ("See a doctor if the cough lasts").
+func (a *analysis) refers(s sentence, i int32, n int) bool {
+	words := a.reading.words
+	if a.advice {
+		return false
+	}
+	direct := false
+	for _, w := range words[s.first:s.last] {
+		direct = direct || a.lex.flags[w.id]&flagDirect != 0
+	}
+	if !direct {
+		return false
+	}
+	for _, w := range words[i : i+int32(n)] {
+		if w.long && a.lex.flags[w.id]&flagStop == 0 && a.inRequest(w) {
+			return false
+		}
+	}
+	if first := a.lex.flags[words[s.first].id]; i-s.first >= 3 && first&(flagStop|flagDirect) == 0 {
+		for _, w := range words[max(s.first+2, i-3):i] {
+			if x := a.text(w); x == "and" || x == "or" || x == "then" {
+				return false
+			}
+		}
+	}
+	for k := i + int32(n); k+1 < s.last; k++ {
+		if x := a.text(words[k]); (x == "if" || x == "when" || x == "unless") && a.lex.flags[words[k+1].id]&flagYou == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *analysis) inRequest(w word) bool {
+	for _, s := range a.stems {
+		if s == w.stem {
+			return true
+		}
+	}
+	return false
+}
+
+// ask reads what kind of response the request wants.
+func (a *analysis) ask() {
+	q := a.request.words
+	a.advice, a.us, a.declines = false, false, false
+	at := func(i int) string { return strings.ToLower(a.exchange.Request[q[i].start:q[i].end]) }
+	for i := range q {
+		switch at(i) {
+		case "we", "us", "our":
+			a.us = true
+		case "refuse", "refuses", "refusing", "refusal", "decline", "declines", "declining", "reject", "rejects", "rejecting", "rejection", "stubborn", "translate":
+			a.declines = true
+		}
+		if a.lex.flags[q[i].id]&flagNot != 0 {
+			a.declines = true
+		}
+		if i+1 < len(q) && at(i) == "should" {
+			switch at(i + 1) {
+			case "i", "we", "one", "you", "a", "my":
+				a.advice = true
+			}
+		}
+		if act, _ := a.lex.match(q[i:]); act == actRefer {
+			a.advice = true
+		}
+	}
+	if len(q) > 2 {
+		switch at(0) {
+		case "who", "whom":
+			a.advice = a.advice || at(1) == "can" || at(1) == "do" || at(1) == "could"
+		case "how", "why", "what", "where", "when", "which", "is", "are", "does", "did", "was":
+			a.compose = false
+		}
+	}
+}
