@@ -144,14 +144,11 @@ func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, 
 	o.analysis.Fold = fold
 	o.analysis.Created = m.RunID
 	// What was fixed before the run is the headline, unless a flag says otherwise.
-	for setting, at := range map[string]*string{
-		"judge": &o.analysis.Judge, "reading": &o.analysis.Reading, "question": &o.analysis.Question, "polarity": &o.analysis.Polarity,
-	} {
-		if *at == "" {
-			*at = m.Headline[setting]
-		}
+	o.analysis.Headline = analysis.Headline{
+		Judge: m.Headline["judge"], Reading: m.Headline["reading"], Question: m.Headline["question"], Polarity: m.Headline["polarity"],
 	}
 	d := analysis.NewDataset(m.Model.Name)
+	d.Label = filepath.Base(filepath.Clean(dir))
 	d.KeepTexts = o.showText
 	err = errors.Join(
 		each(dir, data.Requests, d.AddRequest),
