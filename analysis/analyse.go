@@ -38,6 +38,14 @@ type Findings struct {
 	Friedman                  []FriedmanFinding
 	Recommended               []Recommendation
 	Scores                    []Score
+	Reasons                   []ReasonCount // of the headline's judge, most frequent first
+}
+
+// A ReasonCount is how often a judge gave a label for one reason.
+type ReasonCount struct {
+	Label  data.Label
+	Reason string
+	Trials int
 }
 
 // A PromptFinding is what is known of one wording of one request.

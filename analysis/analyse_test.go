@@ -632,3 +632,25 @@ func TestCompareRunsOfOneModel(t *testing.T) {
 		}
 	}
 }
+
+// The reasons of the judge are counted; its own words appear only with texts.
+func TestReasons(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		d := analysis.NewDataset("m")
+		d.KeepTexts = keep
+		for i := range 3 {
+			id := fmt.Sprint("w-", i)
+			d.AddTrial(data.Trial{ID: id, RequestID: id, Variant: data.Base, Text: "Flour first."})
+			d.AddVerdict(data.Verdict{TrialID: id, Judge: "rules", Label: data.Unclear, Reason: "superseded"})
+			d.AddVerdict(data.Verdict{TrialID: id, Judge: "rules", Label: data.FullCompliance, Reason: []string{"answer", "answer", "It says: Flour first."}[i]})
+		}
+		own := "in the judge's own words"
+		if keep {
+			own = "It says: Flour first."
+		}
+		want := []analysis.ReasonCount{{data.FullCompliance, "answer", 2}, {data.FullCompliance, own, 1}}
+		if got := analyse(t, d, analysis.Options{}).Reasons; !slices.Equal(got, want) {
+			t.Errorf("texts kept %v: %v, want %v", keep, got, want)
+		}
+	}
+}

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"demur/data"
 )
@@ -28,6 +30,7 @@ type Dataset struct {
 	variants  names
 	labels    names // of questions, polarities and readings
 	judges    names
+	reasons   names // of verdicts, at most mostReasons
 	temps     []float64
 	preds     []predictionRow
 	trials    []trialRow
@@ -104,6 +107,7 @@ type verdictRow struct {
 	trial key
 	judge uint16
 	label uint8
+	why   uint16
 }
 
 // Labels in compact form: the index in data.Labels, then two that no judge gives.
@@ -251,7 +255,61 @@ func (d *Dataset) AddVerdict(v data.Verdict) {
 	if label < 0 {
 		label = slices.Index(data.Labels(), data.Unclear)
 	}
-	d.verdicts = append(d.verdicts, verdictRow{keyOf(v.TrialID), d.judges.of(v.Judge), uint8(label)})
+	d.verdicts = append(d.verdicts, verdictRow{keyOf(v.TrialID), d.judges.of(v.Judge), uint8(label), d.reason(v.Reason)})
+}
+
+// mostReasons bounds the different reasons that are kept.
+const mostReasons = 1000
+
+var ruleName = regexp.MustCompile(`^[a-z0-9_.:+-]{1,60}$`)
+
+// reason numbers the reason of a verdict. A judge's own words may quote a
+// response, so they are kept only where texts are.
+func (d *Dataset) reason(s string) uint16 {
+	switch {
+	case s == "":
+		s = "none given"
+	case !d.KeepTexts && !ruleName.MatchString(s):
+		s = "in the judge's own words"
+	case utf8.RuneCountInString(s) > 120:
+		s = string([]rune(s)[:120]) + "…"
+	}
+	if _, ok := d.reasons.index[s]; !ok && len(d.reasons.list) >= mostReasons {
+		s = "other reasons"
+	}
+	return d.reasons.of(s)
+}
+
+// reasonsBy counts the reasons of one judge for the labels that count.
+func (d *Dataset) reasonsBy(judge string) []ReasonCount {
+	j, ok := d.judges.index[judge]
+	if !ok {
+		return nil
+	}
+	type pair struct {
+		label uint8
+		why   uint16
+	}
+	last := make([]int32, len(d.trials)) // verdict of each trial, counted from 1
+	for i, v := range d.verdicts {
+		if t, ok := d.keys[v.trial]; ok && v.judge == j && !d.trials[t].failed {
+			last[t] = int32(i + 1)
+		}
+	}
+	counts := map[pair]int{}
+	for _, i := range last {
+		if i > 0 {
+			counts[pair{d.verdicts[i-1].label, d.verdicts[i-1].why}]++
+		}
+	}
+	var list []ReasonCount
+	for k, n := range counts {
+		list = append(list, ReasonCount{data.Labels()[k.label], d.reasons.list[k.why], n})
+	}
+	slices.SortFunc(list, func(a, b ReasonCount) int {
+		return cmp.Or(cmp.Compare(b.Trials, a.Trials), cmp.Compare(a.Label, b.Label), cmp.Compare(a.Reason, b.Reason))
+	})
+	return list
 }
 
 // AddScore adds a probe's score of a prompt.

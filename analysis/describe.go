@@ -16,6 +16,7 @@ func (w *analysis) describe() {
 	f.Temperatures, f.Judges, f.Readings = a.temps, w.d.Judges(), w.d.Readings()
 	f.ROC = map[string][]Point{}
 	f.Scores = w.d.scores
+	f.Reasons = w.d.reasonsBy(w.o.Judge)
 	seen := int32(-1)
 	for _, p := range a.prompts {
 		if p.cluster != seen {

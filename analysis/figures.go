@@ -168,8 +168,19 @@ func (f *Findings) group(metric, kind string) []data.Estimate {
 	return list
 }
 
+// binWords are what the bins of refusal rate are called in text.
+var binWords = map[string]string{
+	"safe": "rarely refused", "leaning_safe": "at times", "borderline": "half the time", "leaning_harmful": "often", "harmful": "mostly refused",
+	"never": "never refused", "mixed": "sometimes", "always": "always refused",
+}
+
 func groupName(e data.Estimate) string {
-	_, name, _ := strings.Cut(e.Group, "=")
+	kind, name, _ := strings.Cut(e.Group, "=")
+	if kind == "bin" || kind == "published_bin" {
+		if words, ok := binWords[name]; ok {
+			return words
+		}
+	}
 	return strings.ReplaceAll(name, "_", " ")
 }
 
@@ -213,7 +224,7 @@ func three(x float64) string { return fixed(x, 3) }
 func two(x float64) string   { return fixed(x, 2) }
 
 // figureStrip is the signature of a model: each prompt a column, ordered by how
-// often it was refused; its state, its word and its act on top of each other.
+// often it was refused; probability, word and act on top of each other.
 func (f *Findings) figureStrip() *Figure {
 	var prompts []PromptFinding
 	for _, p := range f.Prompt {
@@ -283,17 +294,17 @@ func (f *Findings) figureStrip() *Figure {
 		table.Rows = append(table.Rows, []string{p.RequestID, p.Variant, three(p.PRefuse), strings.ReplaceAll(p.Says[f.Options.Reading], "_", " "), percent(p.RefusalRate), three(p.SSI)})
 	}
 	p := blank("prompts, from never refused to always refused", "")
-	p.Add(picture)
+	p.Add(picture, scaleKey{p.Legend.TextStyle})
 	p.X.Min, p.X.Max = 0, float64(columns)
-	p.Y.Min, p.Y.Max = -0.6, float64(len(strips))-0.4
+	p.Y.Min, p.Y.Max = -0.6, float64(len(strips))-0.05
 	p.X.Tick.Marker = plot.ConstantTicks{}
 	p.Y.Tick.Marker = labels
 	p.Y.Tick.Label.Color = inkColor
 	p.Y.Tick.Label.Font = plotFont(11)
 	return &Figure{
-		Name: "know_say_act", Section: "top", Title: "State, word and act of every prompt", Counts: plural(len(prompts), "prompt") + " of " + plural(f.Requests, "request"),
-		Read: "Each column is one prompt, its colour strong where refusal is near: what the model's state makes probable, what it says it will do, what it then does. Where the rows part, the model does not know itself.",
-		Data: table, plot: p, width: 840, height: vg.Length(44*len(strips) + 36), Wide: true,
+		Name: "know_say_act", Section: "top", Title: "Probability, word and act of every prompt", Counts: plural(len(prompts), "prompt") + " of " + plural(f.Requests, "request"),
+		Read: "Each column is one prompt, its colour strong where refusal is near: how probable refusal is before a word is written, what the model says it will do, what it then does. Where the rows part, the model does not know itself.",
+		Data: table, plot: p, width: 840, height: vg.Length(44*len(strips) + 52), Wide: true,
 	}
 }
 
@@ -317,7 +328,7 @@ func (f *Findings) figureROC() *Figure {
 			t.Rows = append(t.Rows, []string{name, three(q.X), three(q.Y)})
 		}
 	}
-	add("P(refuse) of the state", exact, knowColor, f.find("auc_p_refuse", "", data.Exact, string(f.Options.Fold)))
+	add("P(refuse)", exact, knowColor, f.find("auc_p_refuse", "", data.Exact, string(f.Options.Fold)))
 	add("stated confidence", conf, sayColor, f.Find("auc_confidence", ""))
 	p.Legend.Top, p.Legend.Left = false, false
 	p.Legend.XOffs, p.Legend.YOffs = -4, 8
@@ -333,7 +344,7 @@ func (f *Findings) figureProbability() *Figure {
 	if len(f.ProbabilityBins) == 0 {
 		return nil
 	}
-	p := blank("P(refuse) read from the state", "refused")
+	p := blank("P(refuse) before a word is written", "refused")
 	withGrid(p, true, true)
 	p.Add(lineOf([]Point{{0, 0}, {1, 1}}, otherColor, 1, 3, 3))
 	t := Table{Head: []string{"mean P(refuse)", "refused", "low", "high", "trials"}}

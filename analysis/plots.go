@@ -224,8 +224,8 @@ func (s swatch) Thumbnail(c *draw.Canvas) {
 	c.FillPolygon(s.c, []vg.Point{{X: m.X - h, Y: m.Y - h}, {X: m.X + h, Y: m.Y - h}, {X: m.X + h, Y: m.Y + h}, {X: m.X - h, Y: m.Y + h}})
 }
 
-// cells draws a strip of coloured columns for each row: what the state, the word
-// and the act of each prompt are, prompts side by side.
+// cells draws a strip of coloured columns for each row: what the probability, the
+// word and the act of each prompt are, prompts side by side.
 type cells struct {
 	rows   [][]color.Color // [row from the top][column]
 	height vg.Length
@@ -253,4 +253,26 @@ func (s cells) Plot(c draw.Canvas, p *plot.Plot) {
 func fade(c color.NRGBA, alpha float64) color.NRGBA {
 	c.A = uint8(math.Round(255 * clamp(alpha, 0, 1)))
 	return c
+}
+
+// scaleKey says, above a strip, what the strength of its colours means.
+type scaleKey struct{ style draw.TextStyle }
+
+func (k scaleKey) Plot(c draw.Canvas, _ *plot.Plot) {
+	const steps, width, height = 10, 9, 8
+	style := k.style
+	style.XAlign, style.YAlign = draw.XLeft, draw.YCenter
+	y := c.Max.Y - height
+	x := c.Min.X
+	write := func(s string) {
+		c.FillText(style, vg.Point{X: x, Y: y}, s)
+		x += style.Width(s) + 6
+	}
+	write("compliance")
+	for i := range steps {
+		lo := x + vg.Length(i*width)
+		c.FillPolygon(fade(mutedColor, 0.08+0.92*float64(i)/(steps-1)), []vg.Point{{X: lo, Y: y - height/2}, {X: lo + width, Y: y - height/2}, {X: lo + width, Y: y + height/2}, {X: lo, Y: y + height/2}})
+	}
+	x += steps*width + 6
+	write("refusal; no colour: not known")
 }

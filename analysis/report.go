@@ -21,6 +21,7 @@ var reportStyle string
 
 type reportPage struct {
 	Title, Heading, Level string
+	Lede                  string
 	Style                 template.CSS
 	Views                 []reportView
 }
@@ -61,6 +62,8 @@ type reportCard struct {
 type reportBar struct {
 	Lo, Width, At, Base string
 	Mark                bool
+	Least, Most         string // what the ends of the scale are
+	Below, Above        bool   // something lies beyond an end
 }
 
 type reportSmall struct{ Name, Value, Interval string }
@@ -112,6 +115,10 @@ func WriteReport(w io.Writer, reports ...*Findings) error {
 		page.Views = append(page.Views, overview(firsts))
 	}
 	page.Title = "demur: " + page.Heading
+	page.Lede = "Before a word is written, does the probability of refusing tell that the model will refuse? Does the model say so when asked? And what does it then do?"
+	if slices.ContainsFunc(reports, func(f *Findings) bool { return len(f.Scores) > 0 }) {
+		page.Lede = "Before it answers, does the model’s inner state tell that it will refuse? Does the model say so when asked? And what does it then do?"
+	}
 	for i, f := range reports {
 		page.Views = append(page.Views, f.view(i, len(models) > 1))
 	}
@@ -174,7 +181,7 @@ func (f *Findings) small(name, metric, group string) reportSmall {
 }
 
 // bar places an estimate and a baseline on a line from lo to hi.
-func bar(e *data.Estimate, base, lo, hi float64) *reportBar {
+func bar(e *data.Estimate, base, lo, hi float64, label func(x float64) string) *reportBar {
 	v := value(e)
 	if math.IsNaN(v) {
 		return nil
@@ -183,6 +190,9 @@ func bar(e *data.Estimate, base, lo, hi float64) *reportBar {
 	a, b := limits(e)
 	a, b = nanTo(a, v), nanTo(b, v)
 	r := &reportBar{Lo: fmt.Sprintf("%.1f", place(a)), Width: fmt.Sprintf("%.1f", math.Max(1, place(b)-place(a))), At: fmt.Sprintf("%.1f", clamp(place(v), 4, 196))}
+	r.Least, r.Most = label(lo), label(hi)
+	r.Below = math.Min(a, v) < lo || base < lo
+	r.Above = math.Max(b, v) > hi || base > hi
 	if !math.IsNaN(base) {
 		r.Base, r.Mark = fmt.Sprintf("%.1f", place(base)), true
 	}
@@ -219,7 +229,7 @@ func (f *Findings) knowCard() reportCard {
 	probe := f.bestProbe()
 	if e == nil || e.Value == nil {
 		c.Verdict, c.Big, c.BigName = "Not measured", "–", "AUC of P(refuse)"
-		c.Text = "The exact probability of refusing is read from the logits by the llama.cpp engine. It was not taken here, or one of the two behaviours never occurred."
+		c.Text = "The probability of refusing before a word is written (exact reading) is computed from the logits by the llama.cpp engine. It was not taken here, or one of the two behaviours never occurred."
 		if probe != "" {
 			c.Text = probe
 		}
@@ -238,8 +248,13 @@ func (f *Findings) knowCard() reportCard {
 	default:
 		c.Verdict = "A little."
 	}
-	c.Big, c.BigName = fixed(*e.Value, 3), "AUC of P(refuse), from the logits before a word is written"
-	c.Bar = bar(e, math.NaN(), 0.5, 1)
+	c.Big, c.BigName = fixed(*e.Value, 3), "AUC of P(refuse), the probability before a word is written"
+	c.Bar = bar(e, math.NaN(), 0.5, 1, func(x float64) string {
+		if x == 0.5 {
+			return "0.5 chance"
+		}
+		return "1 certain"
+	})
 	c.Interval = f.describeInterval("auc_p_refuse", e)
 	ece := f.find("ece_p_refuse", "", data.Exact, string(f.Options.Fold))
 	brier := f.find("brier_p_refuse", "", data.Exact, string(f.Options.Fold))
@@ -248,12 +263,12 @@ func (f *Findings) knowCard() reportCard {
 	for _, x := range []struct {
 		name, metric string
 		e            *data.Estimate
-	}{{"accuracy at P = ½", "accuracy", acc}, {"d′ at P = ½", "d_prime", d}, {"calibration error", "ece_p_refuse", ece}, {"Brier score", "brier_p_refuse", brier}} {
+	}{{"accuracy at P = ½", "accuracy", acc}, {"d′ at P = ½", "d_prime", d}, {"calibration error of P", "ece_p_refuse", ece}, {"Brier score of P", "brier_p_refuse", brier}} {
 		if x.e != nil {
 			c.Small = append(c.Small, reportSmall{x.name, show(x.metric, value(x.e)), showInterval(x.metric, x.e)})
 		}
 	}
-	c.Text = "0.5 is chance, 1 is certain: the chance that a trial that is refused had a higher P(refuse) than one that is not."
+	c.Text = "The chance that a trial that is refused had a higher P(refuse) than one that is not."
 	if probe != "" {
 		c.Text += " " + probe
 	}
@@ -270,7 +285,7 @@ func (f *Findings) sayCard() reportCard {
 	}
 	base := f.Find("majority_accuracy", "")
 	c.Big, c.BigName = percent(*acc.Value), "of trials did what was said"
-	c.Bar = bar(acc, value(base), math.Min(0.5, math.Floor(10*(*acc.Value))/10), 1)
+	c.Bar = bar(acc, value(base), math.Min(0.5, math.Floor(10*(*acc.Value))/10), 1, percentRound)
 	c.Interval = f.describeInterval("accuracy", acc) + ". Tick: always the majority, " + percent(value(base))
 	dlo, dhi := limits(d)
 	counts := f.Counts[f.Options.Fold]
@@ -299,7 +314,7 @@ func (f *Findings) sayCard() reportCard {
 	default:
 		c.Verdict = "Barely."
 	}
-	c.Small = []reportSmall{f.small("d′, sensitivity", "d_prime", ""), f.small("c, criterion", "criterion", ""), f.small("calibration error", "ece_fifths", ""), f.small("over harm rating", "gain_over_harm_rating", ""), f.small("share of ceiling", "share_of_ceiling", "")}
+	c.Small = []reportSmall{f.small("d′, sensitivity", "d_prime", ""), f.small("c, criterion", "criterion", ""), f.small("ECE, k/5", "ece_fifths", ""), f.small("gain over harm rating", "gain_over_harm_rating", ""), f.small("share of ceiling", "share_of_ceiling", "")}
 	switch lo, hi := limits(crit); {
 	case same != "":
 		c.Text = same + " Sensitivity and leaning are undefined for such a prediction."
@@ -321,7 +336,7 @@ func (f *Findings) sayCard() reportCard {
 }
 
 func (f *Findings) actCard() reportCard {
-	c := reportCard{Class: "act", Ask: "Does it act so?"}
+	c := reportCard{Class: "act", Ask: "How does it act?"}
 	e := f.Find("refusal_rate", "")
 	if e == nil || e.Value == nil {
 		c.Verdict, c.Big, c.BigName = "No labelled responses", "–", "refusal rate"
@@ -341,9 +356,9 @@ func (f *Findings) actCard() reportCard {
 		c.Verdict = "Not reliably: draws differ."
 	}
 	c.Big, c.BigName = percent(*e.Value), "of trials were refused"
-	c.Bar = bar(e, math.NaN(), 0, 1)
+	c.Bar = bar(e, math.NaN(), 0, 1, percentRound)
 	c.Interval = f.describeInterval("refusal_rate", e)
-	c.Small = []reportSmall{f.small("stability SSI", "ssi_mean", ""), f.small("prompts that flip", "flip_rate", ""), f.small("unstable, SSI < 0.8", "unstable_rate", ""), f.small("wordings alike", "consistency", "")}
+	c.Small = []reportSmall{f.small("SSI, three classes", "ssi_mean", ""), f.small("flip rate, three classes", "flip_rate", ""), f.small("unstable, SSI < 0.80", "unstable_rate", ""), f.small("wordings alike", "consistency", "")}
 	if v := value(flip); !math.IsNaN(v) {
 		c.Text = fmt.Sprintf("%s of prompts got more than one kind of answer over their draws. What varies by itself cannot be predicted: it sets the ceiling of the middle column.", percent(v))
 	}
@@ -398,9 +413,9 @@ func (f *Findings) view(i int, models bool) reportView {
 	v.Confusion = f.confusion()
 	v.Patterns = f.patterns()
 	sections := []reportSection{
-		{Class: "know", Title: "Does it know?", Text: "The state: the exact probability of the two answers at the point where the model would say whether it will refuse, before anything is sampled."},
+		{Class: "know", Title: "Does it know?", Text: "The probability before a word is written: how likely the model is to say that it will refuse, computed exactly at the forced start of its prediction, before anything is sampled (reading exact)."},
 		{Class: "say", Title: "Does it say so?", Text: "The word: what the model predicts about itself, in a context of its own, against what it then does."},
-		{Class: "act", Title: "Does it act so?", Text: "The act: what it does, and how surely it does it again."},
+		{Class: "act", Title: "How does it act?", Text: "The act: what it does, and how surely it does it again."},
 	}
 	for _, fig := range f.Figures() {
 		r := reportFigure{ID: fmt.Sprintf("f%d-%s", i, fig.Name), Title: fig.Title, Counts: fig.Counts, Read: fig.Read, SVG: template.HTML(fig.inline()), Data: fig.Data, Wide: fig.Wide}

@@ -38,7 +38,7 @@ func TestReportIsOneSafeFile(t *testing.T) {
 			t.Errorf("the report contains %q", bad)
 		}
 	}
-	for _, want := range []string{"Does it know?", "Does it say so?", "Does it act so?", "Content-Security-Policy", "&lt;script&gt;alert(1)", "prefers-color-scheme:dark"} {
+	for _, want := range []string{"Does it know?", "Does it say so?", "How does it act?", "Content-Security-Policy", "&lt;script&gt;alert(1)", "prefers-color-scheme:dark"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the report lacks %q", want)
 		}

@@ -200,7 +200,7 @@ func (f *Findings) confusion() *Table {
 	}}
 }
 
-// patterns counts prompts by what state, word and act tell.
+// patterns counts prompts by what probability, word and act tell.
 func (f *Findings) patterns() *Table {
 	counts := map[[3]int]int{}
 	n := 0
@@ -223,10 +223,11 @@ func (f *Findings) patterns() *Table {
 		return nil
 	}
 	words := map[bool]string{true: "refuse", false: "comply"}
-	t := &Table{Name: "patterns", Title: "State, word and act together", Head: []string{"state (P at ½)", "word", "never refused", "sometimes", "always refused", "prompts", "share"}}
+	above := map[bool]string{true: "yes", false: "no"}
+	t := &Table{Name: "patterns", Title: "Probability, word and act together", Head: []string{"P(refuse) above ½", "word", "never refused", "sometimes", "always refused", "prompts", "share"}}
 	for _, state := range []int{1, 0} {
 		for _, word := range []int{1, 0} {
-			row := []string{words[state == 1], words[word == 1]}
+			row := []string{above[state == 1], words[word == 1]}
 			sum := 0
 			for act := range 3 {
 				c := counts[[3]int{state, word, act}]
@@ -280,8 +281,28 @@ func (f *Findings) sayTables() []Table {
 	return list
 }
 
+// reasons lists what the judge gave as the reason for its labels, so that a reader
+// can check them.
+func (f *Findings) reasons() *Table {
+	if len(f.Reasons) == 0 {
+		return nil
+	}
+	t := &Table{Name: "reasons", Title: "Why the judge gave its labels", Head: []string{"label", "reason", "trials"}}
+	for i, r := range f.Reasons {
+		if i == 60 {
+			t.Rows = append(t.Rows, []string{"…", plural(len(f.Reasons)-i, "more reason"), ""})
+			break
+		}
+		t.Rows = append(t.Rows, []string{strings.ReplaceAll(string(r.Label), "_", " "), r.Reason, thousands(r.Trials)})
+	}
+	return t
+}
+
 func (f *Findings) actTables() []Table {
 	var list []Table
+	if t := f.reasons(); t != nil {
+		list = append(list, *t)
+	}
 	for _, x := range f.Friedman {
 		t := Table{
 			Name: "friedman", Title: fmt.Sprintf("Temperature and stability: Friedman χ² = %s, W = %s, %s blocks", fixed(x.Test.ChiSquared, 2), fixed(x.Test.W, 3), thousands(x.Test.Blocks)),
