@@ -737,6 +737,10 @@ func fill(e *data.Estimate, value float64, in Interval, why string) {
 		e.Warnings = append(e.Warnings, "no interval: too few requests")
 		return
 	}
+	if in.Lo == in.Hi && strings.Contains(e.Method, "bootstrap") && !strings.HasPrefix(e.Method, "paired") {
+		e.Warnings = append(e.Warnings, "no interval: every resample gives the same value")
+		return
+	}
 	lo, hi := in.Lo, in.Hi
 	e.Lo, e.Hi = &lo, &hi
 	if in.Undefined > 0.05 {

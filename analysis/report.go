@@ -66,7 +66,7 @@ type reportBar struct {
 	Below, Above        bool   // something lies beyond an end
 }
 
-type reportSmall struct{ Name, Value, Interval string }
+type reportSmall struct{ Name, Value, Interval, Why string }
 
 type reportFigure struct {
 	ID, Title, Counts, Read string
@@ -173,11 +173,18 @@ func showInterval(metric string, e *data.Estimate) string {
 }
 
 func (f *Findings) small(name, metric, group string) reportSmall {
-	e := f.Find(metric, group)
-	if e == nil {
-		return reportSmall{name, "–", ""}
+	return small(name, metric, f.Find(metric, group))
+}
+
+// small is a line of a card: value and limits, or why there are none.
+func small(name, metric string, e *data.Estimate) reportSmall {
+	switch {
+	case e == nil:
+		return reportSmall{Name: name, Value: "–", Why: "not taken"}
+	case e.Value == nil:
+		return reportSmall{Name: name, Value: "undefined", Why: strings.Join(e.Warnings, "; ")}
 	}
-	return reportSmall{name, show(metric, value(e)), showInterval(metric, e)}
+	return reportSmall{name, show(metric, *e.Value), showInterval(metric, e), strings.Join(e.Warnings, "; ")}
 }
 
 // bar places an estimate and a baseline on a line from lo to hi.
@@ -265,7 +272,7 @@ func (f *Findings) knowCard() reportCard {
 		e            *data.Estimate
 	}{{"accuracy at P = ½", "accuracy", acc}, {"d′ at P = ½", "d_prime", d}, {"calibration error of P", "ece_p_refuse", ece}, {"Brier score of P", "brier_p_refuse", brier}} {
 		if x.e != nil {
-			c.Small = append(c.Small, reportSmall{x.name, show(x.metric, value(x.e)), showInterval(x.metric, x.e)})
+			c.Small = append(c.Small, small(x.name, x.metric, x.e))
 		}
 	}
 	c.Text = "The chance that a trial that is refused had a higher P(refuse) than one that is not."

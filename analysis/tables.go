@@ -360,6 +360,9 @@ func (f *Findings) WriteTable(w io.Writer) error {
 	if err := f.mainTable(true, string(f.Options.Fold)).WriteText(w); err != nil {
 		return err
 	}
+	if _, err := fmt.Fprintf(w, "The %s fold, the groups and the figures stand in the report.\n", otherFold(f.Options.Fold)); err != nil {
+		return err
+	}
 	for _, s := range f.Warnings {
 		if _, err := fmt.Fprintf(w, "! %s\n", s); err != nil {
 			return err
