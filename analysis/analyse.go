@@ -737,7 +737,7 @@ func fill(e *data.Estimate, value float64, in Interval, why string) {
 		e.Warnings = append(e.Warnings, "no interval: too few requests")
 		return
 	}
-	if in.Lo == in.Hi && strings.Contains(e.Method, "bootstrap") && !strings.HasPrefix(e.Method, "paired") {
+	if in.Hi-in.Lo < 1e-12 && strings.Contains(e.Method, "bootstrap") && !strings.HasPrefix(e.Method, "paired") {
 		e.Warnings = append(e.Warnings, "no interval: every resample gives the same value")
 		return
 	}

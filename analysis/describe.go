@@ -144,7 +144,7 @@ func (w *analysis) shares() {
 			continue
 		}
 		if n >= all/100 {
-			w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("%.0f %s (%.1f %%) are in neither class; accuracy_least and accuracy_most bound what they could change.", n, words[name], 100*n/all))
+			w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("%.0f %s (%.1f %%) are in neither class; what they could change is bounded by accuracy_least and accuracy_most among all estimates.", n, words[name], 100*n/all))
 		}
 	}
 	w.cut()

@@ -496,7 +496,7 @@ func (f *Findings) figureBins() *Figure {
 
 func (f *Findings) figureDPrimeBins() *Figure {
 	return f.upright("d_prime_by_bin", "Sensitivity d′ by bin",
-		"Higher is better, 0 is no knowledge. † marks bins without refusals or without compliances: d′ does not exist there, and correcting an empty class would invent it.",
+		"Higher is better, 0 is no knowledge. † marks bins without refusals, without compliances or with one kind of prediction only: d′ does not exist there, and a correction would invent it.",
 		"d_prime", "bin", "empirical refusal rate of the request", "d′", two, sayColor, "")
 }
 

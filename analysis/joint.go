@@ -228,7 +228,7 @@ func jointMetrics(k Correction) []metric {
 	byLinear := func(f func(l []Level) float64) func(t []float64) float64 {
 		return conf(func(t []float64) float64 { return f(levels(t, Linear)) })
 	}
-	return []metric{
+	list := []metric{
 		{name: "accuracy", num: right, den: both, kind: rate},
 		{name: "majority_accuracy", value: func(t []float64) float64 { return tally(t).MajorityAccuracy() }},
 		{name: "gain_over_majority", value: func(t []float64) float64 { c := tally(t); return c.Accuracy() - c.MajorityAccuracy() }},
@@ -252,6 +252,13 @@ func jointMetrics(k Correction) []metric {
 		{name: "routing_coverage", num: keptAt(5), den: stated, kind: rate, why: noConf},
 		{name: "aurc", value: byFifths(AURC), why: noConf},
 	}
+	for i := range list {
+		switch list[i].name {
+		case "auc_confidence", "zroc_slope", "auroc2", "ece_fifths", "ece_linear", "mce_fifths", "brier", "brier_reliability", "brier_resolution", "aurc":
+			list[i].base = stated // predictions without a confidence carry nothing here
+		}
+	}
+	return list
 }
 
 // behaviourMetrics do not depend on what was said.
