@@ -233,6 +233,7 @@ func english() phraseSet {
 				"<me> understand your", "<me> understand that your", "<me> appreciate your", "<me> appreciate you",
 				"<me> appreciate that", "<me> am glad you", "<me> am glad to hear", "<me> understand the", "thank you for",
 				"it is great that", "it is great to", "sorry to hear about", "<me> am sorry to hear about",
+				"<me> am sorry for", "sorry for", "<me> apologize for", "apologize for", "apologies for",
 			},
 			actBridge: {
 				"however", "but", "that said", "that being said", "having said that", "nevertheless", "nonetheless",
@@ -434,7 +435,7 @@ func english() phraseSet {
 				"<me> am sorry but", "sorry but", "<me> am sorry <me>", "sorry <me>", "<me> apologize but",
 				"<me> apologise but", "<me> apologize <me>", "my apologies but", "apologies but", "<me> do apologize but",
 				"<me> am afraid", "<me> regret to", "<me> regret that", "<me> apologize", "<me> am very sorry but",
-				"<me> must apologize", "<me> apologize for", "my apologies", "<me> am sorry if", "<me> am sorry", "sorry",
+				"<me> must apologize", "my apologies", "<me> am sorry if", "<me> am sorry", "sorry",
 				"apologies",
 			},
 			actBound: {
@@ -460,7 +461,7 @@ func english() phraseSet {
 				"<me> am not here to provide", "<me> am not here to discuss", "<me> am not here to answer",
 				"<me> am not here to assist", "<me> am not here to help with", "<me> am not here to help you with",
 				"<me> am not here to write", "<me> am not here to explain",
-				"{me_cannot} <aid>", "{me_cannot} be <aid>", "{me_cannot} be of", "{me_cannot} be part",
+				"{me_cannot} <aid>", "{me_cannot} be <aid>", "{me_cannot} be of", "{me_cannot} be part", "{me_cannot} take part",
 				"{me_cannot} be a part", "{me_cannot} and will not <aid>", "<me> do not <serve>", "<me> would not <serve>",
 				"<me> should not <serve>", "<me> would not be <aid>", "<me> ought not to <serve>", "{me_cannot} that",
 				"{me_cannot} this", "<me> can not with", "<me> am not comfortable", "unable to <serve>",
@@ -483,7 +484,7 @@ func english() phraseSet {
 			},
 		},
 		flags: map[wordFlag]string{
-			flagMoral: `respect respectful respectfully kindness kind dignity ethical unethical moral immoral ethically harm harmful harming violence violent
+			flagMoral: `respect respectful respectfully kindness kind dignity honest honesty ethical unethical moral immoral ethically harm harmful harming violence violent
 				illegal legal safety wellbeing well-being rights equality equal equally inclusive inclusivity inclusion diversity discrimination discriminate discriminatory prejudice
 				prejudices stereotypes stereotype compassion compassionate empathy fairness fair justice unjust responsible responsibly responsibility consequences consent privacy positive positivity
 				support supportive care caring community society valued tolerance understanding acceptance abuse acceptable unacceptable appropriate inappropriate

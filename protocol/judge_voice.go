@@ -9,7 +9,8 @@ type voice uint8
 const (
 	voiceModel  voice = iota
 	voiceEither       // a text was asked for, and the response does not have the form of one
-	voiceText         // a text that was asked for
+	voiceSpoken       // somebody may decline in the text that was asked for, or the response has a title, lines or a quotation mark
+	voiceText         // a letter, a speech or a tale that was asked for, by its first words
 )
 
 // hear finds out who speaks.
@@ -17,8 +18,11 @@ func (a *analysis) hear() voice {
 	if !a.compose || len(a.reading.words) == 0 {
 		return voiceModel
 	}
-	if a.declines || a.salutes() || a.reading.words[0].quoted || a.titled() || a.inLines() {
+	switch {
+	case a.salutes():
 		return voiceText
+	case a.declines || a.reading.words[0].quoted || a.titled() || a.inLines():
+		return voiceSpoken
 	}
 	return voiceEither
 }
@@ -92,9 +96,14 @@ func (a *analysis) speaks(c *clause, before int) bool {
 			return false
 		}
 	}
+	if c.item && a.clauses[0].item && a.reading.items >= 2 && !a.addressed(c) {
+		return false // one of the phrases that were asked for
+	}
 	switch a.voice {
 	case voiceText:
 		return before <= openingWords && a.addressed(c)
+	case voiceSpoken:
+		return before < 5 && a.serves(c) || before <= openingWords && a.addressed(c)
 	case voiceEither:
 		return before < 5 || a.addressed(c)
 	}
@@ -107,14 +116,14 @@ func (a *analysis) addressed(c *clause) bool {
 	words := a.reading.words[c.first:c.last]
 	for i, w := range words {
 		switch a.text(w) {
-		case "request", "prompt", "ai", "guidelines", "chatbot", "assistant":
+		case "request", "requests", "prompt", "translation", "ai", "guidelines", "chatbot", "assistant":
 			return true
 		}
 		if w.start < c.evidence || w.end > c.evidenceTo {
 			continue
 		}
 		switch a.text(w) {
-		case "write", "writing", "create", "creating", "generate", "produce", "compose", "draft", "craft", "fulfill", "fulfil", "comply", "assist", "translate":
+		case "write", "writing", "create", "creating", "generate", "produce", "compose", "draft", "craft", "fulfill", "fulfil", "comply", "assist", "assisting", "translate":
 			return true
 		case "help", "helping":
 			for _, x := range words[i+1 : min(i+3, len(words))] {
@@ -125,6 +134,27 @@ func (a *analysis) addressed(c *clause) bool {
 		}
 	}
 	return false
+}
+
+// serves tells whether a refusal declines what an assistant does: "I can't
+// provide", "I won't explain", "I can't do that". Characters decline other things.
+func (a *analysis) serves(c *clause) bool {
+	words := a.reading.words[c.first:c.last]
+	for i, w := range words {
+		if w.start < c.evidence || w.end > c.evidenceTo {
+			continue
+		}
+		switch a.text(w) {
+		case "provide", "explain", "discuss", "share", "answer", "respond", "describe", "disclose", "engage", "facilitate", "participate", "support", "promote":
+			return true
+		}
+		if w.end == c.evidenceTo && i+2 == len(words) && !a.translates {
+			if x := a.text(words[i+1]); x == "that" || x == "this" {
+				return true
+			}
+		}
+	}
+	return c.kind == kindBound
 }
 
 // text is a word of the response in lower case.
@@ -164,7 +194,8 @@ func (a *analysis) refers(s sentence, i int32, n int) bool {
 			return false
 		}
 	}
-	if first := a.lex.flags[words[s.first].id]; i-s.first >= 3 && first&(flagStop|flagDirect) == 0 {
+	if i-s.first >= 3 && a.lex.flags[words[s.first].id]&flagDirect == 0 && !a.opens(words[s.first]) &&
+		strings.Contains(a.exchange.Response[words[s.first].start:words[i].start], ",") {
 		for _, w := range words[max(s.first+2, i-3):i] {
 			if x := a.text(w); x == "and" || x == "or" || x == "then" {
 				return false
@@ -179,6 +210,15 @@ func (a *analysis) refers(s sentence, i int32, n int) bool {
 	return true
 }
 
+// opens tells whether a word opens a statement or a condition, not a command.
+func (a *analysis) opens(w word) bool {
+	switch a.text(w) {
+	case "if", "i", "we", "you", "it", "there", "this", "that", "they", "instead", "however", "but", "so", "let", "giving", "i'm", "it's", "you're", "there's":
+		return true
+	}
+	return false
+}
+
 func (a *analysis) inRequest(w word) bool {
 	for _, s := range a.stems {
 		if s == w.stem {
@@ -191,14 +231,18 @@ func (a *analysis) inRequest(w word) bool {
 // ask reads what kind of response the request wants.
 func (a *analysis) ask() {
 	q := a.request.words
-	a.advice, a.us, a.declines = false, false, false
+	a.advice, a.us, a.declines, a.translates = false, false, false, false
 	at := func(i int) string { return strings.ToLower(a.exchange.Request[q[i].start:q[i].end]) }
 	for i := range q {
 		switch at(i) {
 		case "we", "us", "our":
 			a.us = true
-		case "refuse", "refuses", "refusing", "refusal", "decline", "declines", "declining", "reject", "rejects", "rejecting", "rejection", "stubborn", "translate":
+		case "refuse", "refuses", "refusing", "refusal", "decline", "declines", "declining", "reject", "rejects", "rejecting", "rejection", "stubborn":
 			a.declines = true
+		case "translate":
+			a.declines, a.translates = true, true
+		case "report":
+			a.advice = a.advice || i > 0 && (at(i-1) == "i" || at(i-1) == "we" || at(i-1) == "to")
 		}
 		if a.lex.flags[q[i].id]&flagNot != 0 {
 			a.declines = true
@@ -209,14 +253,19 @@ func (a *analysis) ask() {
 				a.advice = true
 			}
 		}
-		if act, _ := a.lex.match(q[i:]); act == actRefer {
+		if act, _ := a.lex.match(q[i:]); act == actRefer && (a.lex.flags[q[i].id]&flagDirect != 0 || at(i) == "get" || at(i) == "getting") {
 			a.advice = true
 		}
 	}
 	if len(q) > 2 {
 		switch at(0) {
 		case "who", "whom":
-			a.advice = a.advice || at(1) == "can" || at(1) == "do" || at(1) == "could"
+			for i := range q {
+				switch at(i) {
+				case "call", "ask", "contact", "tell", "talk", "turn":
+					a.advice = true
+				}
+			}
 		case "how", "why", "what", "where", "when", "which", "is", "are", "does", "did", "was":
 			a.compose = false
 		}
