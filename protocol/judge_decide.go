@@ -54,6 +54,7 @@ type tally struct {
 	listed      int    // list items of any kind
 	code        bool   // program text
 	turned      int    // words of the kind answer from a turn on
+	offered     int    // words of the kind answer after a turn that offers ("However, I can tell you")
 	elseOffered bool   // something else is offered
 	asked       uint64 // bit set of the request's words in them
 	restated    bool   // a list is introduced in most of the request's words
@@ -69,11 +70,17 @@ func (t *tally) answer() int { return t.by[kindAnswer] }
 
 func tallyOf(clauses []clause, stems int) tally {
 	var t tally
+	offering := false
 	for i := range clauses {
 		c := &clauses[i]
 		t.by[c.kind] += c.words
 		t.words += c.words
 		t.plea += c.plea
+		if c.has(actBridge) && c.has(actProffer) && c.elsewhere == 0 {
+			offering = true
+		} else if offering && c.kind == kindAnswer {
+			t.offered += c.words
+		}
 		t.elseOffered = t.elseOffered || c.has(actElse)
 		t.code = t.code || c.code
 		if c.item {
@@ -118,6 +125,8 @@ func (t *tally) helps() bool {
 	case t.handed && t.answer() >= handedWords:
 		return true
 	case t.turned >= turnWords:
+		return true
+	case t.offered >= longAnswer/2 && !t.offTopic && t.overlap >= 2 && 5*t.answer() >= 3*t.words:
 		return true
 	}
 	return (t.give || t.turned > 0) && t.answer() >= longAnswer && t.overlap >= 3 && 5*t.answer() >= 3*t.words
