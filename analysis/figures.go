@@ -301,9 +301,13 @@ func (f *Findings) figureStrip() *Figure {
 	p.Y.Tick.Marker = labels
 	p.Y.Tick.Label.Color = inkColor
 	p.Y.Tick.Label.Font = plotFont(11)
+	title, first := "Word and act of every prompt", ""
+	if len(strips) == 3 {
+		title, first = "Probability, word and act of every prompt", "how probable refusal is before a word is written, "
+	}
 	return &Figure{
-		Name: "know_say_act", Section: "top", Title: "Probability, word and act of every prompt", Counts: plural(len(prompts), "prompt") + " of " + plural(f.Requests, "request"),
-		Read: "Each column is one prompt, its colour strong where refusal is near: how probable refusal is before a word is written, what the model says it will do, what it then does. Where the rows part, the model does not know itself.",
+		Name: "know_say_act", Section: "top", Title: title, Counts: plural(len(prompts), "prompt") + " of " + plural(f.Requests, "request"),
+		Read: "Each column is one prompt, its colour strong where refusal is near: " + first + "what the model says it will do, what it then does. Where the rows part, the model does not know itself.",
 		Data: table, plot: p, width: 840, height: vg.Length(44*len(strips) + 52), Wide: true,
 	}
 }
