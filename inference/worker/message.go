@@ -14,7 +14,7 @@ import (
 
 // protocolVersion rises when messages change. Parent and child are the same
 // binary, unless somebody replaced it in between.
-const protocolVersion = 1
+const protocolVersion = 2
 
 // Kinds of message, with the fields of each.
 const (
@@ -22,12 +22,17 @@ const (
 	kindOpen   = "open"   // Version, Spec
 	kindUnit   = "unit"   // Unit, Count: so many jobs follow
 	kindJob    = "job"    // Unit, Job
+	kindLook   = "look"   // Unit, Count: so many views follow
+	kindView   = "view"   // Unit, View
+	kindText   = "text"   // Unit, Text: to be tokenised
 	kindCancel = "cancel" // Unit
 	kindClose  = "close"
 	// From the child.
 	kindOpened   = "opened"   // Version, and Info or Error
 	kindProgress = "progress" // Count tokens
 	kindAnswer   = "answer"   // Unit, Answer
+	kindRows     = "rows"     // Unit, PromptID, and Rows or Error
+	kindTokens   = "tokens"   // Unit, Tokens
 	kindDone     = "done"     // Unit, Count tokens, Counters, Error
 	kindClosed   = "closed"   // Error
 )
@@ -43,6 +48,12 @@ type message struct {
 	Answer   *inference.Answer   `json:"answer,omitempty"`
 	Counters *inference.Counters `json:"counters,omitempty"`
 	Error    *wireError          `json:"error,omitempty"`
+
+	View     *inference.ActivateJob `json:"view,omitempty"`
+	PromptID string                 `json:"prompt_id,omitempty"`
+	Rows     []wireRow              `json:"rows,omitempty"`
+	Text     *wireText              `json:"text,omitempty"`
+	Tokens   *wireTokens            `json:"tokens,omitempty"`
 }
 
 func (m message) encode() ([]byte, error) {
@@ -106,6 +117,7 @@ func classes() []struct {
 		{"unavailable", inference.ErrUnavailable},
 		{"not_exist", fs.ErrNotExist},
 		{"permission", fs.ErrPermission},
+		{"prompt", inference.ErrPrompt},
 	}
 }
 

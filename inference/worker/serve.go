@@ -52,6 +52,7 @@ type server struct {
 	tokens  atomic.Int64 // sampled since the last message
 	signs   atomic.Int64 // calls of progress since the last message
 	pending []inference.Job
+	views   []inference.ActivateJob
 	cancel  context.CancelFunc // of the unit that runs; nil while none does
 }
 
@@ -134,9 +135,10 @@ func (s *server) serve(ctx context.Context, open Open) error {
 // units runs units until the parent closes, is gone, or errs.
 func (s *server) units(ctx context.Context) error {
 	var (
-		unit uint64 // in flight or being received
-		want int
-		done = make(chan result, 1)
+		unit    uint64 // in flight or being received
+		want    int
+		looking bool // it is one of views
+		done    = make(chan result, 1)
 	)
 	// leave closes the engine, or leaves it if it does not stop.
 	leave := func(err error) error {
@@ -149,6 +151,11 @@ func (s *server) units(ctx context.Context) error {
 			}
 		}
 		return errors.Join(err, s.engine.Close())
+	}
+	begin := func(work func(context.Context) result) {
+		unitCtx, cancel := context.WithCancel(ctx)
+		s.cancel = cancel
+		go func() { done <- work(unitCtx) }()
 	}
 	for {
 		select {
@@ -172,14 +179,24 @@ func (s *server) units(ctx context.Context) error {
 			case m.Kind == kindClose && s.cancel == nil:
 				return s.out.send(message{Kind: kindClosed, Error: toWire(s.engine.Close())})
 			case m.Kind == kindUnit && s.cancel == nil:
-				unit, want, s.pending = m.Unit, m.Count, nil
-			case m.Kind == kindJob && s.cancel == nil && m.Job != nil && m.Unit == unit && len(s.pending) < want:
+				unit, want, s.pending, s.views = m.Unit, m.Count, nil, nil
+				looking = false
+			case m.Kind == kindLook && s.cancel == nil:
+				unit, want, s.pending, s.views = m.Unit, m.Count, nil, nil
+				looking = true
+			case m.Kind == kindJob && s.cancel == nil && m.Job != nil && m.Unit == unit && !looking && len(s.pending) < want:
 				s.pending = append(s.pending, *m.Job)
-				if len(s.pending) == want {
-					unitCtx, cancel := context.WithCancel(ctx)
-					s.cancel = cancel
-					go func(unit uint64, jobs []inference.Job) { done <- s.run(unitCtx, unit, jobs) }(unit, s.pending)
+				if unit, jobs := unit, s.pending; len(jobs) == want {
+					begin(func(ctx context.Context) result { return s.run(ctx, unit, jobs) })
 				}
+			case m.Kind == kindView && s.cancel == nil && m.View != nil && m.Unit == unit && looking && len(s.views) < want:
+				s.views = append(s.views, *m.View)
+				if unit, jobs := unit, s.views; len(jobs) == want {
+					begin(func(ctx context.Context) result { return s.look(ctx, unit, jobs) })
+				}
+			case m.Kind == kindText && s.cancel == nil && m.Text != nil:
+				unit, want = m.Unit, 0
+				begin(func(context.Context) result { return s.tokenize(m.Unit, *m.Text) })
 			default:
 				return leave(fmt.Errorf("worker: the parent sent %q out of turn", m.Kind))
 			}

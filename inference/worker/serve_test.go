@@ -155,6 +155,10 @@ func TestServeOutOfTurn(t *testing.T) {
 		{{Kind: kindJob, Unit: 1, Job: &inference.Job{}}},
 		{{Kind: kindUnit, Unit: 1, Count: 1}, {Kind: kindJob, Unit: 2, Job: &inference.Job{}}},
 		{{Kind: kindUnit, Unit: 1, Count: 1}, {Kind: kindJob, Unit: 1}},
+		{{Kind: kindView, Unit: 1, View: &inference.ActivateJob{}}},
+		{{Kind: kindLook, Unit: 1, Count: 1}, {Kind: kindJob, Unit: 1, Job: &inference.Job{}}},
+		{{Kind: kindUnit, Unit: 1, Count: 1}, {Kind: kindView, Unit: 1, View: &inference.ActivateJob{}}},
+		{{Kind: kindText, Unit: 1}},
 	} {
 		c := converse(t, nil)
 		c.say(messages...)
@@ -225,13 +229,15 @@ func TestServeOtherVersion(t *testing.T) {
 // FuzzServe sends each line of its input as a message. Whatever they are, Serve
 // returns, and what it says can be read.
 func FuzzServe(f *testing.F) {
-	const open = `{"kind":"open","version":1,"spec":{}}` + "\n"
+	open := fmt.Sprintf(`{"kind":"open","version":%d,"spec":{}}`, protocolVersion) + "\n"
 	f.Add(open + `{"kind":"close"}`)
 	f.Add(open + `{"kind":"unit","unit":1,"count":1}
 {"kind":"job","unit":1,"job":{"prompt":{"prompt_id":"a","messages":[{"role":"user","content":"bread"}]},"samplings":[{"temperature":1,"max_tokens":5}],"continuations":["Sure"]}}
 {"kind":"cancel","unit":1}`)
 	f.Add(open + `{"kind":"unit","unit":1,"count":-1}` + "\n" + `{"kind":"job"}`)
 	f.Add(open + `{"kind":"unit","unit":1,"count":1}` + "\n" + `{"kind":"job","unit":1,"job":{"samplings":[{"grammar":true,"max_tokens":3}],"grammar":{"schema":"{\"enum\":[1,2]}"}}}`)
+	f.Add(open + `{"kind":"look","unit":1,"count":1}` + "\n" + `{"kind":"view","unit":1,"view":{"prompt":{"prompt_id":"a"},"positions":[-1]}}`)
+	f.Add(open + `{"kind":"text","unit":1,"text":{"messages":[{"role":"user","content":"bread"}]}}` + "\n" + `{"kind":"close"}`)
 	f.Add("{}\n{}")
 	f.Fuzz(func(t *testing.T, lines string) {
 		var in, out bytes.Buffer

@@ -84,11 +84,14 @@ type Engine struct {
 	current inference.Counters // of this one, after its last unit
 	gaps    gaps
 	idle    []data.Attempt // deaths between units, not told yet
+	looking bool           // a question of Activate or Tokenize is open
 }
 
 var (
-	_ inference.Engine = (*Engine)(nil)
-	_ inference.Meter  = (*Engine)(nil)
+	_ inference.Engine    = (*Engine)(nil)
+	_ inference.Meter     = (*Engine)(nil)
+	_ inference.Activator = (*Engine)(nil)
+	_ inference.Tokenizer = (*Engine)(nil)
 )
 
 // Start starts the child and opens its engine; spec is sent as JSON to the
@@ -297,6 +300,9 @@ func (e *Engine) Generate(ctx context.Context, jobs []inference.Job) iter.Seq2[i
 func (e *Engine) policy(ctx context.Context, jobs []inference.Job) ([]inference.Answer, error) {
 	if e.closed {
 		return nil, errors.New("worker: generate: the engine is closed")
+	}
+	if e.looking {
+		return nil, errors.New("worker: generate: the engine is still giving activations")
 	}
 	var failures []data.Attempt
 	for try := range 2 {

@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		worker.Main(openSpec)
 	case "llamacpp":
 		worker.Main(openLlama)
+	case "viewed":
+		worker.Main(openViewed)
 	case "parent":
 		parent()
 	default: // text to be sent in place of frames
