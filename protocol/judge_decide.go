@@ -126,7 +126,7 @@ func (t *tally) helps() bool {
 		return true
 	case t.turned >= turnWords:
 		return true
-	case t.offered >= longAnswer/2 && !t.offTopic && t.overlap >= 2 && 5*t.answer() >= 3*t.words:
+	case t.offered >= longAnswer/2 && !t.offTopic && t.overlap > 0 && 5*t.answer() >= 3*t.words:
 		return true
 	}
 	return (t.give || t.turned > 0) && t.answer() >= longAnswer && t.overlap >= 3 && 5*t.answer() >= 3*t.words
