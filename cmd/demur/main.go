@@ -110,7 +110,7 @@ Exit codes:
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(flagHint(c, err)) })
 	for _, add := range []func(*env) *cobra.Command{
-		newDemo, newRun, newClassify, newReport, newCompare, newImport, newExport,
+		newDemo, newRun, newClassify, newReport, newCompare, newExtract, newImport, newExport,
 		newModels, newRequests, newDoctor, newVerify,
 	} {
 		root.AddCommand(add(e))
