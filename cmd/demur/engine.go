@@ -113,6 +113,9 @@ func specOf(ctx context.Context, e *env, plan *protocol.Plan, f engineFlags) (en
 	if most := 4 * runtime.NumCPU(); f.threads < 0 || f.threads > most {
 		return s, usage(fmt.Errorf("threads %d is not in 0 to %d: more than a few per core only slows it down", f.threads, most))
 	}
+	if plan.GPULayers < 0 {
+		return s, usage(fmt.Errorf("gpu-layers %d is negative", plan.GPULayers))
+	}
 	if f.parallel < 0 || f.parallel > 64 {
 		return s, usage(fmt.Errorf("parallel %d is not in 1 to 64", f.parallel))
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"syscall"
 
 	"demur/data"
 	"demur/inference"
@@ -67,7 +68,7 @@ func exitCode(err error) int {
 		return exitUnavailable
 	case errors.As(err, &plan), errors.Is(err, data.ErrLocked):
 		return exitUsage
-	case errors.Is(err, data.ErrDiskFull):
+	case errors.Is(err, data.ErrDiskFull), errors.Is(err, syscall.ENOSPC):
 		return exitIncomplete
 	case errors.Is(err, data.ErrCorrupt):
 		return exitIntegrity

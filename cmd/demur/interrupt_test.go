@@ -189,3 +189,50 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("with room again it says:\n%s", text)
 	}
 }
+
+// A pipe into which nothing is written blocks the reading of requests, which knows no
+// context: the third interrupt ends the process all the same.
+func TestInterruptThriceEndsTheProcess(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe.txt")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, said := start(t, "run", "--model", "phantom", "--requests", pipe)
+	// It reads, and so listens to interrupts, as soon as the pipe can be opened.
+	var writer *os.File
+	for range 600 {
+		var err error
+		if writer, err = os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if writer == nil {
+		_ = c.Process.Kill()
+		t.Fatalf("nobody reads the pipe\n%s", said())
+	}
+	defer writer.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	for range 100 {
+		if err := c.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			if code := exitCodeOf(err); code != exitInterrupted || !strings.Contains(said(), "stopping now") {
+				t.Fatalf("exit code %d, want %d\n%s", code, exitInterrupted, said())
+			}
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	_ = c.Process.Kill()
+	t.Fatalf("still running\n%s", said())
+}
+
+func TestFullDiskCanBeContinued(t *testing.T) {
+	if code := exitCode(fmt.Errorf("write report.html: %w", syscall.ENOSPC)); code != exitIncomplete {
+		t.Errorf("exit code %d, want %d", code, exitIncomplete)
+	}
+}

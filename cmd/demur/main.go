@@ -52,25 +52,30 @@ func (e *env) say(format string, args ...any) {
 }
 
 // interruptible returns a context that the second interrupt cancels and a
-// channel that the first one closes.
+// channel that the first one closes. The third ends the process.
 func interruptible(stderr io.Writer) (context.Context, <-chan struct{}, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	stopping, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		for first := true; ; first = false {
+		for n := 1; ; n++ {
 			select {
 			case <-done:
 				return
 			case <-signals:
-				if !first {
-					fmt.Fprintln(stderr, "\ndemur: stopping now")
-					cancel()
-					return
-				}
+			}
+			switch n {
+			case 1:
 				fmt.Fprintln(stderr, "\ndemur: finishing the unit in flight; interrupt again to stop now")
 				close(stopping)
+			case 2:
+				fmt.Fprintln(stderr, "\ndemur: stopping now")
+				cancel()
+			default:
+				// What knows no context, such as a pipe without a writer, may block for
+				// ever. All that was reported as finished is synced.
+				os.Exit(exitInterrupted)
 			}
 		}
 	}()

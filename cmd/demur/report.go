@@ -24,6 +24,18 @@ type reportOptions struct {
 	noTable  bool // the demo prints a table of its own
 }
 
+// check finds out before anything runs what a report would refuse.
+func (o reportOptions) check() error {
+	if n := o.analysis.Resamples; n < 0 || n > 0 && n < 100 {
+		return usage(fmt.Errorf("%d resamples are too few for an interval; take at least 100", n))
+	}
+	if o.fold == "" {
+		return nil
+	}
+	_, err := analysis.ParseFold(o.fold)
+	return usage(err)
+}
+
 // bindReport binds how runs are analysed and shown.
 func bindReport(c *cobra.Command, o *reportOptions) {
 	fs := c.Flags()

@@ -106,6 +106,9 @@ func runAll(ctx context.Context, e *env, plan protocol.Plan, o runOptions) error
 	if err := plan.Validate(); err != nil {
 		return usage(err)
 	}
+	if err := o.report.check(); err != nil {
+		return err
+	}
 	if o.printPlan {
 		return plan.WriteYAML(e.stdout)
 	}
@@ -220,6 +223,22 @@ func writable(dir string) (made string, err error) {
 	return made, errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
+// noStrangers refuses a folder that is no run but holds files under the names
+// that a run would write: they would be replaced.
+func noStrangers(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*.parquet"))
+	if err != nil {
+		names = nil // the name of the folder is no pattern
+	}
+	for _, name := range append(names, filepath.Join(dir, "summary.json"), filepath.Join(dir, "report.html")) {
+		if _, err := os.Lstat(name); err == nil {
+			return usage(withHint(fmt.Errorf("%s is no run directory, but holds %s, which a run could replace", dir, filepath.Base(name)),
+				"name another folder with --out; if this was a run, restore its manifest.json"))
+		}
+	}
+	return nil
+}
+
 // openRun creates the run directory, or opens the one that is there to go on
 // with it. fresh reports whether nothing was in it.
 func openRun(e *env, work *protocol.Work, set data.Set, o runOptions) (run *data.Run, fresh bool, err error) {
@@ -243,6 +262,9 @@ func openRun(e *env, work *protocol.Work, set data.Set, o runOptions) (run *data
 			e.say("%s", note)
 		}
 		return run, run.Counts().Units == 0, nil
+	}
+	if err := noStrangers(dir); err != nil {
+		return nil, false, err
 	}
 	run, err = data.Create(dir, m, work.Requests)
 	return run, true, err

@@ -33,6 +33,9 @@ ones, byte for byte.`,
 		Example: "  demur verify runs/smol\n  demur verify runs/smol --model SmolLM2-135M-Instruct.Q4_1.gguf --units 3",
 		Args:    needRun(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if units < 1 {
+				return usage(fmt.Errorf("units %d is not at least 1", units))
+			}
 			if err := verifyFiles(e, args[0]); err != nil {
 				return err
 			}
