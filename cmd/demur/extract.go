@@ -127,8 +127,8 @@ func extractRequests(ctx context.Context, e *env, plan protocol.Plan, o extractO
 		return usage(err)
 	}
 	for _, write := range []func() error{
-		func() error { return data.WriteTable(o.out, data.Requests, sliceRows(set.Requests)) },
-		func() error { return data.WriteTable(o.out, data.Prompts, sliceRows(prompts)) },
+		func() error { return data.WriteTable(o.out, data.Requests, sequence(set.Requests)) },
+		func() error { return data.WriteTable(o.out, data.Prompts, sequence(prompts)) },
 	} {
 		if err := write(); err != nil {
 			return err
@@ -191,8 +191,11 @@ func extract(ctx context.Context, e *env, dir string, prompts []data.Prompt, pla
 		what string
 		rows []probes.Finding
 	}{
-		{"prompts have no anchor", report.Unanchored}, {"prompts could not be evaluated", report.Failed},
-		{"activations are zero", report.Zero}, {"activations equal another prompt's", report.Duplicate}, {"activations are outliers", report.Outlier},
+		{"prompts have no anchor", report.Unanchored},
+		{"prompts could not be evaluated", report.Failed},
+		{"activations are zero", report.Zero},
+		{"activations equal another prompt's", report.Duplicate},
+		{"activations are outliers", report.Outlier},
 	} {
 		if n := len(found.rows); n > 0 {
 			e.say("%d %s; the first is prompt %.8s, layer %d %s %s", n, found.what, found.rows[0].PromptID, found.rows[0].Layer, found.rows[0].Anchor, found.rows[0].What)
