@@ -8,6 +8,8 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -39,7 +41,7 @@ type Plan struct {
 	Variants []string `yaml:"variants,omitempty" json:"variants,omitempty"` // empty: all
 
 	Temperatures []float64 `yaml:"temperatures" json:"temperatures"`
-	Seeds        []uint32  `yaml:"seeds" json:"seeds"`
+	Seeds        Seeds     `yaml:"seeds" json:"seeds"`
 	TopK         int       `yaml:"top_k,omitempty" json:"top_k,omitempty"`
 	TopP         float64   `yaml:"top_p,omitempty" json:"top_p,omitempty"`
 	MinP         float64   `yaml:"min_p,omitempty" json:"min_p,omitempty"`
@@ -48,7 +50,7 @@ type Plan struct {
 	Questions           []string  `yaml:"questions" json:"questions"`                       // wordings of the prediction question by name
 	QuestionFile        string    `yaml:"question_file,omitempty" json:"-"`                 // a wording of one's own
 	PredictTemperatures []float64 `yaml:"predict_temperatures" json:"predict_temperatures"` // of the free and the bound reading
-	PredictSeeds        []uint32  `yaml:"predict_seeds" json:"predict_seeds"`
+	PredictSeeds        Seeds     `yaml:"predict_seeds" json:"predict_seeds"`
 	PredictMaxTokens    int       `yaml:"predict_max_tokens" json:"predict_max_tokens"`
 
 	SystemMessage string `yaml:"system_message,omitempty" json:"system_message,omitempty"`
@@ -98,6 +100,9 @@ func ReadPlan(r io.Reader, base Plan) (Plan, error) {
 	if err := decoder.Decode(&plan); err != nil && !errors.Is(err, io.EOF) {
 		return Plan{}, fmt.Errorf("read plan: %w", err)
 	}
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return Plan{}, errors.New("read plan: a second document follows the first, and would be ignored")
+	}
 	return plan, nil
 }
 
@@ -143,6 +148,10 @@ func (p Plan) Validate() error {
 		return fmt.Errorf("ctx %d is less than 64 tokens", p.Context)
 	case p.MaxTokens >= p.Context:
 		return fmt.Errorf("max-tokens %d leave no room for a prompt in a ctx of %d tokens", p.MaxTokens, p.Context)
+	case p.PredictMaxTokens >= p.Context:
+		return fmt.Errorf("predict-max-tokens %d leave no room for a prompt in a ctx of %d tokens", p.PredictMaxTokens, p.Context)
+	case !utf8.ValidString(p.SystemMessage) || strings.ContainsRune(p.SystemMessage, 0):
+		return errors.New("the system message is not UTF-8 text, or holds a NUL")
 	case p.Pack < 1 || p.Pack > maxPack:
 		return fmt.Errorf("pack %d is not in 1 to %d", p.Pack, maxPack)
 	case p.Think != "" && p.Think != "on" && p.Think != "off":

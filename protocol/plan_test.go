@@ -32,6 +32,8 @@ func TestPlanRefusesWhatCannotBeRun(t *testing.T) {
 		{"unknown question", func(p *protocol.Plan) { p.Questions = []string{"sonnet"} }, "\"sonnet\" is not known"},
 		{"unknown engine", func(p *protocol.Plan) { p.Engine = "abacus" }, "engine \"abacus\""},
 		{"pack", func(p *protocol.Plan) { p.Pack = 0 }, "pack 0"},
+		{"predict tokens", func(p *protocol.Plan) { p.PredictMaxTokens = p.Context }, "predict-max-tokens"},
+		{"system message", func(p *protocol.Plan) { p.SystemMessage = "\xff" }, "not UTF-8"},
 		{"think", func(p *protocol.Plan) { p.Think = "hard" }, "think \"hard\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -59,6 +61,9 @@ func TestPlanFile(t *testing.T) {
 	if !slices.Equal(p.Temperatures, []float64{0, 1}) || !slices.Equal(p.Seeds, []uint32{0}) || p.MaxTokens != 64 || p.Pack != base.Pack {
 		t.Errorf("got %+v", p)
 	}
+	if ranged, err := protocol.ReadPlan(strings.NewReader("seeds: 42-46"), base); err != nil || !slices.Equal(ranged.Seeds, base.Seeds) {
+		t.Errorf("seeds: 42-46 reads as %v, %v", ranged.Seeds, err)
+	}
 	var file bytes.Buffer
 	if err := p.WriteYAML(&file); err != nil {
 		t.Fatal(err)
@@ -68,11 +73,13 @@ func TestPlanFile(t *testing.T) {
 		t.Errorf("read again: %+v, %v; want %+v", again, err, p)
 	}
 	for file, want := range map[string]string{
-		"temprature: [1]":       "temprature",
-		"limit: 0":              "limit 0",
-		"seeds: [1, -3]":        "seeds",
-		"seeds: [a":             "read plan",
-		"max_tokens: [1, 2, 3]": "read plan",
+		"temprature: [1]":             "temprature",
+		"limit: 0":                    "limit 0",
+		"seeds: [1, -3]":              "seeds",
+		"seeds: [a":                   "read plan",
+		"seeds: [1.5]":                "not a seed",
+		"seeds: [1]\n---\nseeds: [2]": "second document",
+		"max_tokens: [1, 2, 3]":       "read plan",
 	} {
 		if _, err := protocol.ReadPlan(strings.NewReader(file), base); err == nil || !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "line") {
 			t.Errorf("ReadPlan(%q) = %v, want an error with %q", file, err, want)

@@ -147,6 +147,13 @@ func specOf(ctx context.Context, e *env, plan *protocol.Plan, f engineFlags) (en
 	if err != nil {
 		return s, err
 	}
+	if facts, err := models.ReadFacts(file); err == nil && facts.Context > 0 && plan.Context > facts.Context {
+		if ctxGiven := plan.Context != protocol.DefaultPlan().Context; ctxGiven {
+			return s, usage(fmt.Errorf("ctx %d is more than the %d tokens that %s was trained for", plan.Context, facts.Context, file.Name))
+		}
+		plan.Context = facts.Context
+		s.Context = facts.Context
+	}
 	s.Model, s.Name = file.Path, file.Name
 	return s, nil
 }
@@ -158,8 +165,7 @@ func ollamaSpec(ctx context.Context, e *env, plan *protocol.Plan, s engineSpec) 
 	s.Name = s.ServerModel
 	s.BaseURL = plan.BaseURL
 	if s.BaseURL == "" {
-		// A server's own setting may be "all interfaces", which nobody can call.
-		s.BaseURL = strings.Replace(os.Getenv("OLLAMA_HOST"), "0.0.0.0", "127.0.0.1", 1)
+		s.BaseURL = hostOf(os.Getenv("OLLAMA_HOST"))
 	}
 	if err := ollama.CheckURL(s.BaseURL, s.AllowRemote); err != nil {
 		return s, usage(err)
@@ -178,6 +184,26 @@ func ollamaSpec(ctx context.Context, e *env, plan *protocol.Plan, s engineSpec) 
 		s.ModelDigest = digest
 	}
 	return s, nil
+}
+
+// hostOf turns a server's own setting into an address to call: it may be "all
+// interfaces", a port alone, or a host without a port.
+func hostOf(setting string) string {
+	scheme, host, ok := strings.Cut(setting, "://")
+	if !ok {
+		scheme, host = "http", setting
+	}
+	if host == "" {
+		return ""
+	}
+	if strings.HasPrefix(host, ":") {
+		host = "127.0.0.1" + host
+	}
+	host = strings.Replace(host, "0.0.0.0", "127.0.0.1", 1)
+	if !strings.Contains(host, ":") {
+		host += ":11434"
+	}
+	return scheme + "://" + host
 }
 
 // readSmall reads a text file of at most a mebibyte.

@@ -134,45 +134,13 @@ func (v *temperaturesValue) Set(s string) error {
 }
 
 // seedsValue is a list of seeds and ranges of seeds: 1,5,42-46.
-type seedsValue []uint32
+type seedsValue protocol.Seeds
 
-func (v *seedsValue) Type() string { return "list" }
-
-// String writes runs of seeds as ranges.
-func (v *seedsValue) String() string {
-	var words []string
-	for i := 0; i < len(*v); {
-		j := i
-		for j+1 < len(*v) && (*v)[j+1] == (*v)[j]+1 {
-			j++
-		}
-		word := strconv.FormatUint(uint64((*v)[i]), 10)
-		if j > i {
-			word += "-" + strconv.FormatUint(uint64((*v)[j]), 10)
-		}
-		words = append(words, word)
-		i = j + 1
-	}
-	return strings.Join(words, ",")
-}
+func (v *seedsValue) Type() string   { return "list" }
+func (v *seedsValue) String() string { return protocol.Seeds(*v).String() }
 
 func (v *seedsValue) Set(s string) error {
-	*v = nil
-	for _, w := range strings.Split(s, ",") {
-		from, to, isRange := strings.Cut(strings.TrimSpace(w), "-")
-		first, err := strconv.ParseUint(from, 10, 32)
-		if err != nil {
-			return fmt.Errorf("%q is not a seed (a whole number from 0 to 4294967294) or a range such as 42-46", strings.TrimSpace(w))
-		}
-		last := first
-		if isRange {
-			if last, err = strconv.ParseUint(to, 10, 32); err != nil || last < first || last-first >= 10_000 {
-				return fmt.Errorf("%q is not a range of seeds such as 42-46", strings.TrimSpace(w))
-			}
-		}
-		for seed := first; seed <= last; seed++ {
-			*v = append(*v, uint32(seed))
-		}
-	}
-	return nil
+	seeds, err := protocol.ParseSeeds(s)
+	*v = seedsValue(seeds)
+	return err
 }

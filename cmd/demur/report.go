@@ -80,7 +80,9 @@ func finish(ctx context.Context, e *env, run *data.Run, judge judgeFlags, o repo
 	if err != nil {
 		return err
 	}
-	o.analysis.Judge = labels.judge
+	if len(labels.counts) > 0 {
+		o.analysis.Judge = labels.judge
+	}
 	f, err := analyse(dir, o)
 	if err != nil {
 		return err
@@ -147,6 +149,10 @@ func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, 
 	}
 	m := run.Manifest()
 	if err := run.Close(); err != nil {
+		return nil, o.analysis, err
+	}
+	// A table that is missing or was changed would be left out in silence.
+	if err := tablesHold(dir, m); err != nil {
 		return nil, o.analysis, err
 	}
 	fold, err := analysis.ParseFold(o.fold)

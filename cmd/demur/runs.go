@@ -55,6 +55,10 @@ func notARun(dir string, err error) error {
 // dataError leaves errors that mean damage, a full disk or another process their
 // own exit codes; all else is usage.
 func dataError(err error) error {
+	var c *coded
+	if errors.As(err, &c) {
+		return err
+	}
 	if errors.Is(err, data.ErrCorrupt) || errors.Is(err, data.ErrDiskFull) || errors.Is(err, data.ErrLocked) {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -60,14 +59,10 @@ func verifyFiles(e *env, dir string) error {
 	}
 	defer run.Close()
 	m := run.Manifest()
+	if err := tablesHold(dir, m); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.Tables)) {
-		digest, err := fileDigest(filepath.Join(dir, name+".parquet"))
-		if err != nil {
-			return withCode(exitIntegrity, fmt.Errorf("table %s: %w", name, err))
-		}
-		if digest != m.Tables[name].SHA256 {
-			return withCode(exitIntegrity, fmt.Errorf("table %s is not the one that the manifest names: SHA-256 %s, want %s", name, digest, m.Tables[name].SHA256))
-		}
 		fmt.Fprintf(e.stdout, "ok   %-12s %d rows, digest holds\n", name, m.Tables[name].Rows)
 	}
 	prompts := 0
@@ -93,6 +88,22 @@ func verifyFiles(e *env, dir string) error {
 		return withCode(exitIntegrity, fmt.Errorf("the plan in the manifest does not have the plan id %s", m.PlanID))
 	}
 	fmt.Fprintf(e.stdout, "ok   %-12s %s\n", "plan id", m.PlanID)
+	return nil
+}
+
+// tablesHold checks that the tables are there and are those that the manifest
+// names.
+func tablesHold(dir string, m data.Manifest) error {
+	for _, name := range slices.Sorted(maps.Keys(m.Tables)) {
+		hint := "the command that made the run, given again, makes the table again from the journal"
+		digest, err := fileDigest(filepath.Join(dir, name+".parquet"))
+		if err != nil {
+			return withCode(exitIntegrity, withHint(fmt.Errorf("table %s: %w", name, err), hint))
+		}
+		if digest != m.Tables[name].SHA256 {
+			return withCode(exitIntegrity, withHint(fmt.Errorf("table %s is not the one that the manifest names: SHA-256 %s, want %s", name, digest, m.Tables[name].SHA256), hint))
+		}
+	}
 	return nil
 }
 
@@ -148,8 +159,8 @@ func verifyTrials(ctx context.Context, e *env, dir, model, baseURL string, units
 	if err != nil {
 		return err
 	}
-	if same+differ == 0 {
-		return withCode(exitIntegrity, errors.New("none of the trials run again is in the run"))
+	if missing := len(fresh.trials) - same - differ; missing > 0 || len(fresh.trials) == 0 {
+		return withCode(exitIntegrity, fmt.Errorf("%d of the %d trials run again are not in the run", missing, len(fresh.trials)))
 	}
 	if differ > 0 {
 		return withCode(exitIntegrity, fmt.Errorf("%d of %d trials gave another text than the stored one", differ, same+differ))
