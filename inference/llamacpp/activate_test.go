@@ -331,3 +331,21 @@ func TestActivateLong(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkActivate is what looking costs: every block against the last alone, at
+// two positions of 48 prompts. Both evaluate the same tokens.
+func BenchmarkActivate(b *testing.B) {
+	e := open(b, llamacpp.Options{Model: smolQ8(b)})
+	for name, layers := range map[string][]int{"all blocks": nil, "last block": {e.Info().Blocks - 1}} {
+		b.Run(name, func(b *testing.B) {
+			var see []inference.ActivateJob
+			for i := range 48 {
+				see = append(see, inference.ActivateJob{Prompt: prompt(strings.Repeat("Why? ", i%3) + requests[i%len(requests)]), Positions: []int{-1, -6}, Layers: layers})
+			}
+			for b.Loop() {
+				activate(b, e, see...)
+			}
+			b.ReportMetric(float64(len(see)*b.N)/b.Elapsed().Seconds(), "prompts/s")
+		})
+	}
+}

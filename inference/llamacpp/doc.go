@@ -44,8 +44,10 @@
 // generation runs through that callback. On first use it looks which tensors the
 // model has and tries whether the rows of several prompts come in their order.
 // Evaluated on the CPU, the stream of a prompt is a function of the prompt and the
-// plan alone. It is not bit for bit the one that Generate had: Generate puts more
-// tokens into a batch, and the attention kernel for many tokens rounds otherwise.
-// On SmolLM2-135M Q8_0 the two are some hundredths of a row's length apart, as
-// much as any other change of kernel makes in a quantised model.
+// plan alone: the same bits with a shared prefix and beside others as whole and
+// alone (seen on the phantom, SmolLM2-135M Q4_1 and Q8_0, Gemma 3 270M Q4_K_M). It
+// is not bit for bit the one that Generate had, which puts more tokens into a
+// batch: from 64 tokens on the attention kernel rounds otherwise. On SmolLM2-135M
+// in Q4_1 and Q8_0 that moved a row by 0.018 of its length on average and by 0.08
+// at most, six prompts at three positions, all blocks.
 package llamacpp
