@@ -23,4 +23,5 @@ else
 fi
 export DEMUR_LONG=1
 # The full coverage grid of analysis takes an hour by itself and is left out.
-$GO test -count=1 -timeout 40m "$@" ./cmd/... ./inference/... ./protocol/... ./models/...
+# One package at a time: an Ollama server's answers depend on who else it serves.
+$GO test -count=1 -p 1 -timeout 40m "$@" ./cmd/... ./inference/... ./protocol/... ./models/...

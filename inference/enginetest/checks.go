@@ -86,10 +86,23 @@ func (s *suite) checkOwnership() {
 		s.Errorf("each of two jobs got the answer to the other")
 	}
 	// Greedy trials at both ends of many others agree with each other.
-	mixed := slices.Concat([]data.Sampling{greedy}, s.seeds(1.5, 6), []data.Sampling{s.sampling(0, 9)})
+	mixed := slices.Concat([]data.Sampling{greedy}, s.seeds(1.5, 6), []data.Sampling{s.sampling(0, 9), s.sampling(0, 10)})
 	g := s.generate(s.text(0), mixed...)
-	last := len(g) - 1
-	s.oneGreedy("greedy trials of one job", []data.Generation{g[0], g[last]})
+	last := len(g) - 2
+	ends := []data.Generation{g[0], g[last], g[last+1]}
+	if !s.info.Reproducible {
+		// Such an engine may round a first token that is nearly a tie otherwise while
+		// another is served, once: the odd one of three is left out.
+		switch {
+		case ends[0].Text == ends[1].Text:
+			ends = ends[:2]
+		case ends[1].Text == ends[2].Text:
+			ends = ends[1:]
+		default:
+			ends = []data.Generation{ends[0], ends[2]}
+		}
+	}
+	s.oneGreedy("greedy trials of one job", ends)
 	for _, hot := range g[1:last] {
 		if hot.Text == g[0].Text && hot.Tokens >= 16 {
 			s.Errorf("a trial at temperature 1.5 has the greedy text: %q", hot.Text)
