@@ -66,6 +66,11 @@ var faults = []fault{
 		new: "r.PRefuse = 1 - trueShare\n",
 	},
 	{
+		name: "interval over trials", file: "analysis/interval.go", test: "./analysis", run: "TestCoverage",
+		old: "r.variance = s2 / (b * b) * m / (m - 1)",
+		new: "r.variance = r.rate * (1 - r.rate) / b",
+	},
+	{
 		name: "one draw for all temperatures", file: "inference/llamacpp/sampler.go", test: "./inference/llamacpp", run: "Uniform|Sampler|Independent",
 		old: "b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.Temperature+0)) // −0 is 0",
 		new: "",
