@@ -78,6 +78,18 @@ func startEngine(ctx context.Context, s engineSpec, progress inference.Progress)
 	return worker.Start(ctx, self, s, worker.Options{Name: s.Model, Progress: progress})
 }
 
+// startStates starts an engine that shows its residual stream.
+func startStates(ctx context.Context, e *env, plan *protocol.Plan, f engineFlags) (*worker.Engine, error) {
+	spec, err := specOf(ctx, e, plan, f)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Engine != "llamacpp" {
+		return nil, usage(fmt.Errorf("engine %s does not show its residual stream; name a GGUF file", spec.Engine))
+	}
+	return startEngine(ctx, spec, nil)
+}
+
 // engineFlags are settings of the machine, not of what is measured.
 type engineFlags struct {
 	lib         string

@@ -137,26 +137,9 @@ func extractRequests(ctx context.Context, e *env, plan protocol.Plan, o extractO
 	return extract(ctx, e, o.out, prompts, plan, o, func(inference.Info) error { return nil })
 }
 
-func sliceRows[T any](rows []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, r := range rows {
-			if !yield(r, nil) {
-				return
-			}
-		}
-	}
-}
-
 // extract runs prompts through an engine and writes a table for each layer.
 func extract(ctx context.Context, e *env, dir string, prompts []data.Prompt, plan protocol.Plan, o extractOptions, check func(inference.Info) error) error {
-	spec, err := specOf(ctx, e, &plan, o.engine)
-	if err != nil {
-		return err
-	}
-	if spec.Engine != "llamacpp" {
-		return usage(fmt.Errorf("engine %s does not show its residual stream; name a GGUF file", spec.Engine))
-	}
-	engine, err := startEngine(ctx, spec, nil)
+	engine, err := startStates(ctx, e, &plan, o.engine)
 	if err != nil {
 		return err
 	}

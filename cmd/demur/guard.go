@@ -100,14 +100,7 @@ func guard(ctx context.Context, e *env, plan protocol.Plan, o guardOptions) erro
 	if err != nil {
 		return usage(err)
 	}
-	spec, err := specOf(ctx, e, &plan, o.engine)
-	if err != nil {
-		return err
-	}
-	if spec.Engine != "llamacpp" {
-		return usage(fmt.Errorf("engine %s does not show its residual stream; name a GGUF file", spec.Engine))
-	}
-	engine, err := startEngine(ctx, spec, nil)
+	engine, err := startStates(ctx, e, &plan, o.engine)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,29 +68,10 @@ func cachedPhantom(spec phantom.Spec) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", withHint(fmt.Errorf("phantom: %w", err), "set XDG_CACHE_HOME to a folder that can be written")
 	}
-	return path, replaceFile(path, file.Bytes())
-}
-
-// replaceFile writes a file under another name and renames it, so that its name
-// never stands for half of it.
-func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
+	return path, writeFile(path, func(w io.Writer) error {
+		_, err := w.Write(file.Bytes())
 		return err
-	}
-	_, err = f.Write(content)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		if err = os.Chmod(f.Name(), 0o644); err == nil {
-			err = os.Rename(f.Name(), path)
-		}
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	})
 }
 
 func newModelsPhantom(e *env) *cobra.Command {
@@ -169,14 +151,14 @@ func buildPhantom(e *env, s phantom.Spec, o phantomOptions) error {
 		return usage(err)
 	}
 	if o.out != "" {
-		var file bytes.Buffer
-		if err := model.WriteGGUF(&file); err != nil {
+		if err := writeFile(o.out, model.WriteGGUF); err != nil {
 			return fmt.Errorf("phantom: %w", err)
 		}
-		if err := replaceFile(o.out, file.Bytes()); err != nil {
+		info, err := os.Stat(o.out)
+		if err != nil {
 			return fmt.Errorf("phantom: %w", err)
 		}
-		e.say("%s: %d bytes, spec %s", o.out, file.Len(), s.Hash()[:16])
+		e.say("%s: %d bytes, spec %s", o.out, info.Size(), s.Hash()[:16])
 	}
 	if !o.truth {
 		return nil
