@@ -21,7 +21,7 @@ formatted() {
 race() {
 	# The race detector alone needs cgo and a C compiler.
 	command -v cc >/dev/null 2>&1 || { echo "check: race: no C compiler; apt-get install gcc" >&2; return 1; }
-	CGO_ENABLED=1 $GO test -race -short ./...
+	CGO_ENABLED=1 $GO test -race -short -timeout 20m ./...
 }
 fuzz() {
 	[ "${FUZZ_SECONDS:-5}" -gt 0 ] || return 0
