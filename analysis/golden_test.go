@@ -1,14 +1,20 @@
 package analysis_test
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"demur/analysis"
 )
 
+// near checks a value; with -v it prints it, so that the golden tests make a table.
 func near(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
+	if testing.Verbose() && strings.HasSuffix(t.Name(), "Golden") {
+		t.Logf("%-26s want %.6g got %.6g", what, want, got)
+	}
 	if !(math.Abs(got-want) <= tolerance) {
 		t.Errorf("%s: got %.7g, want %.7g within %g", what, got, want, tolerance)
 	}
@@ -74,7 +80,7 @@ func TestCalibrationGolden(t *testing.T) {
 		{"GPT-5.2", []analysis.Level{level(5, 782, 80), level(4, 114, 18), level(3, 3, 2)}, 0.0952},
 		{"Llama 405B", []analysis.Level{level(5, 803, 190), level(4, 212, 13)}, 0.2162},
 	} {
-		near(t, test.name, analysis.ECE(test.levels), test.want, 5e-5)
+		near(t, test.name+" ECE k/5", analysis.ECE(test.levels), test.want, 5e-5)
 	}
 }
 
@@ -156,11 +162,11 @@ func TestStabilityGolden(t *testing.T) {
 		{[]int{3, 1, 1}, 3, 0.8},
 		{[]int{3, 1, 1}, 5, 1},
 	} {
-		near(t, "agreement", analysis.SampleAgreement(test.counts, test.n), test.want, 1e-6)
+		near(t, fmt.Sprintf("%v, majority of %d", test.counts, test.n), analysis.SampleAgreement(test.counts, test.n), test.want, 1e-6)
 	}
 	f := analysis.Friedman([][]float64{{1, .8, .8, .6}, {1, 1, .8, .8}, {1, 1, 1, 1}, {.8, 1, .6, .6}, {1, .6, .8, .4}})
 	for i, want := range []float64{17, 14.5, 11, 7.5} {
-		near(t, "rank sum", f.RankSums[i], want, 1e-12)
+		near(t, fmt.Sprint("rank sum ", i+1), f.RankSums[i], want, 1e-12)
 	}
 	near(t, "raw", f.Raw, 6.18, 1e-9)
 	near(t, "tie factor", f.TieFactor, 0.72, 1e-9)
@@ -172,4 +178,29 @@ func TestStabilityGolden(t *testing.T) {
 	near(t, "agreement", k.Observed, 0.891073, 5e-7)
 	near(t, "expected", k.Expected, 0.712281, 5e-7)
 	near(t, "kappa", k.Kappa, 0.621411, 5e-7)
+}
+
+// The identity of Joad et al. (arXiv:2602.02132): on as many harmful as harmless
+// requests the accuracy of refusing exactly the harmful ones is (RR + 1 − ORR)/2.
+// Right refusals are hits, over-refusals false alarms, 100 requests a class; the
+// rows are of its table of steering and ablation, rounded to half a percent there.
+func TestAccuracyIdentityGolden(t *testing.T) {
+	counts := func(rr, orr float64) analysis.Counts {
+		return analysis.Counts{Hits: 100 * rr, Misses: 100 - 100*rr, FalseAlarms: 100 * orr, CorrectRejections: 100 - 100*orr}
+	}
+	for _, row := range []struct{ published, rr, orr float64 }{
+		{.515, .88, .85}, {.723, .45, 0}, {.819, .64, 0}, {.550, .98, .88}, {.475, .65, .70}, {.570, .63, .49}, {.500, 1, 1},
+	} {
+		near(t, fmt.Sprintf("Acc of RR %.2f, ORR %.2f", row.rr, row.orr), counts(row.rr, row.orr).Accuracy(), row.published, 3e-3)
+	}
+	for rr := 0.0; rr <= 1; rr += 0.25 {
+		for orr := 0.0; orr <= 1; orr += 0.25 {
+			c := counts(rr, orr)
+			if got, want := c.Accuracy(), (c.HitRate(analysis.Uncorrected)+1-c.FalseAlarmRate(analysis.Uncorrected))/2; math.Abs(got-want) > 1e-12 {
+				t.Errorf("RR %v, ORR %v: accuracy %v, by the identity %v", rr, orr, got, want)
+			}
+		}
+	}
+	// One published row does not fit: the unsteered Llama, printed as .71.
+	near(t, "Acc of RR 0.44, ORR 0.26", counts(.44, .26).Accuracy(), .59, 1e-12)
 }
