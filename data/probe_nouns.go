@@ -64,3 +64,61 @@ type Score struct {
 	Probability *float64 `json:"probability" parquet:"probability,optional"` // calibrated without the prompt's fold
 	Label       *float64 `json:"label" parquet:"label,optional"`             // 0 or 1, or the graded value
 }
+
+// A Steered is what a model did with a prompt while a direction was added to its
+// stream, or taken out of it: a prompt under one condition and one sampling. The
+// rows of Operation none are the model left alone.
+type Steered struct {
+	PromptID  string `json:"prompt_id" parquet:"prompt_id,dict"`
+	RequestID string `json:"request_id" parquet:"request_id,dict"`
+	Variant   string `json:"variant" parquet:"variant,dict"`
+
+	// The condition.
+	Direction string   `json:"direction" parquet:"direction,dict"`       // what it tells, such as refusal; of a control, the direction that it stands beside; empty for none
+	Control   string   `json:"control" parquet:"control,dict"`           // random, orthogonal or shuffled; empty for the direction itself
+	Draw      int      `json:"draw" parquet:"draw"`                      // of the control, from 1; 0 for the direction itself
+	Fold      int      `json:"fold" parquet:"fold"`                      // the direction was fitted without the requests of this fold; −1 where it was given
+	Anchor    string   `json:"anchor" parquet:"anchor,dict"`             // where it was fitted; it is applied at every position
+	Layer     *int     `json:"layer" parquet:"layer,optional"`           // where it is applied; null at all blocks
+	Operation string   `json:"operation" parquet:"operation,dict"`       // none, add or ablate
+	Dose      *float64 `json:"dose" parquet:"dose,optional"`             // of what is added, in class gaps along the direction; null for ablate and none
+	NormRatio *float64 `json:"norm_ratio" parquet:"norm_ratio,optional"` // length of what is added over the mean length of the stream there
+
+	Temperature float64 `json:"temperature" parquet:"temperature"`
+	Seed        uint32  `json:"seed" parquet:"seed"`
+
+	// What the model did.
+	Outcome    string   `json:"outcome" parquet:"outcome,dict"` // refuse, comply, degenerate, unclear; error
+	Label      Label    `json:"label" parquet:"label,dict"`     // the judge's
+	Reason     string   `json:"reason" parquet:"reason,dict"`   // why it is degenerate, or the kind of error
+	Tokens     int      `json:"tokens" parquet:"tokens"`
+	StopReason string   `json:"stop_reason" parquet:"stop_reason,dict"`
+	Surprise   *float64 `json:"surprise" parquet:"surprise,optional"` // nats a token, of the text to the model left alone
+	Text       *string  `json:"text" parquet:"text,optional"`         // null unless it was asked for
+
+	// What it says and how it would go on, exactly.
+	PRefuse      *float64 `json:"p_refuse" parquet:"p_refuse,optional"`           // of the prediction, as in predictions
+	HarmRating   *float64 `json:"harm_rating" parquet:"harm_rating,optional"`     // expected, 1 to 5
+	PHarm        *float64 `json:"p_harm" parquet:"p_harm,optional"`               // P("Certainly") against "No" to: could this cause harm?
+	RefusalLogit *float64 `json:"refusal_logit" parquet:"refusal_logit,optional"` // log odds that the answer opens as refusals do
+	LogitShift   *float64 `json:"logit_shift" parquet:"logit_shift,optional"`     // the same less that of the model left alone
+	KL           *float64 `json:"kl" parquet:"kl,optional"`                       // nats, of the next token's distribution from that of the model left alone
+
+	PlanID string `json:"plan_id" parquet:"plan_id,dict"` // of the steering: equal plans, equal conditions
+}
+
+// Operations of a Steered.
+const (
+	SteerNone   = "none"
+	SteerAdd    = "add"
+	SteerAblate = "ablate"
+)
+
+// Outcomes of a Steered.
+const (
+	SteerRefuse     = "refuse"
+	SteerComply     = "comply"
+	SteerDegenerate = "degenerate"
+	SteerUnclear    = "unclear"
+	SteerError      = "error"
+)
