@@ -347,7 +347,7 @@ const (
 )
 
 func simManifest() Manifest {
-	return Manifest{RunID: "sim", PlanID: "p", Plan: json.RawMessage(`{"a":1}`), Created: "2026-12-01T00:00:00Z"}
+	return Manifest{RunID: "sim", PlanID: "p", Plan: json.RawMessage(`{"a":1}`), Requests: RequestSet{Count: simUnits}, Created: "2026-12-01T00:00:00Z"}
 }
 
 func simRequests() []Request {
@@ -650,9 +650,16 @@ func TestDamageIsNotCut(t *testing.T) {
 		m := simManifest()
 		return resume(d, "sim", &m, segmentSize)
 	}
-	// Cut anywhere: all whole frames are there.
+	// Cut anywhere behind the requests: all whole frames are there. The requests
+	// were durable before there was a manifest, so without them it is damage.
 	for size := 0; size <= len(whole); size += 7 {
 		r, err := open(whole[:size])
+		if size < starts[2] {
+			if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "requests") {
+				t.Errorf("cut at %d: error %v, want ErrCorrupt", size, err)
+			}
+			continue
+		}
 		if err != nil {
 			t.Fatalf("cut at %d: %v", size, err)
 		}

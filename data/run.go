@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -279,13 +280,7 @@ func resume(d disk, dir string, want *Manifest, segmentLimit int64) (_ *Run, err
 			return nil, err
 		}
 	}
-	end, err := scanJournal(d, m.RunID, func(at place, fr frame) error {
-		if fr.Unit != nil {
-			r.note(fr.Unit, at)
-		}
-		r.counts.Attempts += len(fr.Attempts)
-		return nil
-	})
+	end, err := r.replay()
 	if err != nil {
 		return nil, err
 	}
@@ -297,6 +292,72 @@ func resume(d disk, dir string, want *Manifest, segmentLimit int64) (_ *Run, err
 		return nil, err
 	}
 	return r, nil
+}
+
+// replay reads the journal into r. A journal that holds less than the manifest
+// and the tables were made from is no trace of a kill: requests are durable
+// before the manifest is written, and units before a table. Going on would do
+// units again whose rows are there, for a set of requests that is not.
+func (r *Run) replay() (journalEnd, error) {
+	requests := 0
+	end, err := scanJournal(r.disk, r.manifest.RunID, func(at place, fr frame) error {
+		requests += len(fr.Requests)
+		if fr.Unit != nil {
+			r.note(fr.Unit, at)
+		}
+		r.counts.Attempts += len(fr.Attempts)
+		return nil
+	})
+	if err != nil || r.manifest.Model.Engine == ImportEngine { // an import has tables alone
+		return end, err
+	}
+	tables := r.manifest.Tables
+	for _, lost := range []lostError{
+		{"requests", requests, r.manifest.Requests.Count, len(tables) > 0},
+		{Trials, r.counts.Trials, int(tables[Trials].Rows), true},
+		{Predictions, r.counts.Predictions, int(tables[Predictions].Rows), true},
+	} {
+		if lost.have < lost.want {
+			return end, &lost
+		}
+	}
+	return end, nil
+}
+
+// A lostError is a journal that was emptied, cut or taken away.
+type lostError struct {
+	what       string
+	have, want int
+	tables     bool // were written, and may be there still
+}
+
+func (e *lostError) Error() string {
+	still := ""
+	if e.tables {
+		still = "; the tables can still be reported, judged and exported"
+	}
+	return fmt.Sprintf("the journal is %v: it holds %d of the %d %s of the run, so a part of it was removed or cut; nothing was changed: restore the folder %s from a copy, or start again in another directory%s",
+		ErrCorrupt, e.have, e.want, e.what, journalDir, still)
+}
+
+func (e *lostError) Unwrap() error { return ErrCorrupt }
+
+// CheckJournal reads the journal of a run, which may be open for reading only
+// or in use, and counts what it holds. The error wraps ErrCorrupt if it is
+// damaged or holds less than the tables were made from, and fs.ErrNotExist if
+// it is not there at all.
+func (r *Run) CheckJournal() (Counts, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	doing := "reading the journal of " + r.dir
+	if n, err := segments(r.disk); err != nil || n == 0 {
+		return Counts{}, fmt.Errorf("%s: %w", doing, cmp.Or(err, fs.ErrNotExist))
+	}
+	fresh := Run{dir: r.dir, disk: r.disk, manifest: r.manifest, units: map[string]unitState{}}
+	if _, err := fresh.replay(); err != nil {
+		return Counts{}, fmt.Errorf("%s: %w", doing, err)
+	}
+	return fresh.counts, nil
 }
 
 // note takes a durable unit into account.

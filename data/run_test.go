@@ -26,7 +26,7 @@ func manifest() data.Manifest {
 		PlanID:   "plan-1",
 		Plan:     json.RawMessage(`{"temperatures":[0,0.7],"seeds":[42,43],"pack":2}`),
 		Model:    data.Model{Name: "scripted", Engine: "scripted", Plan: map[string]string{"rows": "20", "flash": "on"}},
-		Requests: data.RequestSet{Name: "locks", Digest: "sha256:00", Count: 3},
+		Requests: data.RequestSet{Name: "locks", Digest: "sha256:00"},
 	}
 }
 
@@ -253,6 +253,90 @@ func snapshot(t testing.TB, dir string) map[string]string {
 		return err
 	}))
 	return files
+}
+
+// A journal that was emptied, cut or taken away under a manifest and tables that
+// stay is no run to go on with: its units would be done again without requests.
+func TestLostJournalIsDamage(t *testing.T) {
+	frames := func(b []byte) (starts []int) {
+		for i := range b {
+			if strings.HasPrefix(string(b[i:]), "\xd3DMJ") {
+				starts = append(starts, i)
+			}
+		}
+		return starts
+	}
+	for _, c := range []struct {
+		name   string
+		tables bool
+		spoil  func(segment string) error
+		says   string
+	}{
+		{"folder gone", true, func(s string) error { return os.RemoveAll(filepath.Dir(s)) }, "0 of the 6 requests"},
+		{"folder gone before there are tables", false, func(s string) error { return os.RemoveAll(filepath.Dir(s)) }, "0 of the 6 requests"},
+		{"file gone", true, os.Remove, "0 of the 6 requests"},
+		{"emptied", true, func(s string) error { return os.Truncate(s, 0) }, "0 of the 6 requests"},
+		{"emptied before there are tables", false, func(s string) error { return os.Truncate(s, 0) }, "0 of the 6 requests"},
+		{"last unit gone", true, func(s string) error {
+			b, err := os.ReadFile(s)
+			starts := frames(b)
+			return errors.Join(err, os.Truncate(s, int64(starts[len(starts)-1])))
+		}, "16 of the 24 trials"},
+		{"last unit torn", true, func(s string) error {
+			info, err := os.Stat(s)
+			return errors.Join(err, os.Truncate(s, info.Size()-9))
+		}, "16 of the 24 trials"},
+	} {
+		dir := t.TempDir()
+		m := manifest()
+		m.Requests.Count = 6
+		r, err := data.Create(dir, m, requests(3))
+		must(t, err)
+		for _, id := range []string{"r1", "r2", "r3"} {
+			must(t, r.Commit(unit(id, 1)))
+		}
+		if c.tables {
+			must(t, r.Compact())
+			must(t, r.Finish(now))
+		}
+		must(t, r.Close())
+		must(t, c.spoil(filepath.Join(dir, "journal", "000001.dmj")))
+		before := snapshot(t, dir)
+
+		_, err = data.Resume(dir, m)
+		if !errors.Is(err, data.ErrCorrupt) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: error %v, want ErrCorrupt with %q", c.name, err, c.says)
+		}
+		if still := strings.Contains(fmt.Sprint(err), "tables can still"); still != c.tables {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if after := snapshot(t, dir); !reflect.DeepEqual(after, before) {
+			t.Errorf("%s: %d files were changed or removed", c.name, len(before))
+		}
+		open, err := data.OpenRun(dir)
+		must(t, err)
+		if _, err := open.CheckJournal(); !errors.Is(err, data.ErrCorrupt) && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: CheckJournal: %v", c.name, err)
+		}
+		must(t, open.Close())
+	}
+}
+
+func TestCheckJournalCounts(t *testing.T) {
+	dir := t.TempDir()
+	m := manifest()
+	m.Requests.Count = 4
+	r, err := data.Create(dir, m, requests(2))
+	must(t, err)
+	must(t, r.Commit(unit("r1", 1)))
+	open, err := data.OpenRun(dir) // while the other writes
+	must(t, err)
+	got, err := open.CheckJournal()
+	must(t, err)
+	if want := r.Counts(); got != want || got.Units != 1 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	must(t, errors.Join(open.Close(), r.Close()))
 }
 
 func TestAnotherPlanIsRefused(t *testing.T) {

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -26,8 +28,8 @@ func newVerify(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify RUN",
 		Short: "Do the files of a run hold, and do repeated trials reproduce?",
-		Long: `Recomputes the digests of the tables, the plan id, and the ids of prompts. With
---model it also runs some units again and compares their texts with the stored
+		Long: `Recomputes the digests of the tables, the plan id and the ids of prompts, and
+reads the journal. With --model it also runs some units again and compares their texts with the stored
 ones, byte for byte.`,
 		Example: "  demur verify runs/smol\n  demur verify runs/smol --model SmolLM2-135M-Instruct.Q4_1.gguf --units 3",
 		Args:    needRun(1, 1),
@@ -88,6 +90,21 @@ func verifyFiles(e *env, dir string) error {
 		return withCode(exitIntegrity, fmt.Errorf("the plan in the manifest does not have the plan id %s", m.PlanID))
 	}
 	fmt.Fprintf(e.stdout, "ok   %-12s %s\n", "plan id", m.PlanID)
+	return verifyJournal(e, run)
+}
+
+// verifyJournal reads the journal. A run may be passed on without it: the tables
+// are whole, but the run cannot be continued.
+func verifyJournal(e *env, run *data.Run) error {
+	counts, err := run.CheckJournal()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fmt.Fprintf(e.stdout, "     %-12s not there: the run cannot be continued, nor its tables made again\n", "journal")
+	case err != nil:
+		return withCode(exitIntegrity, err)
+	default:
+		fmt.Fprintf(e.stdout, "ok   %-12s %d units, checksums hold\n", "journal", counts.Units)
+	}
 	return nil
 }
 
