@@ -196,12 +196,21 @@ func loadInputs(plan *protocol.Plan, o runOptions) (data.Set, *protocol.Question
 	if plan.QuestionFile == "" {
 		return set, nil, nil
 	}
-	text, err := readSmall(plan.QuestionFile)
+	q, err := readQuestion(plan.QuestionFile, strings.TrimSuffix(filepath.Base(plan.QuestionFile), ".txt"))
+	return set, q, err
+}
+
+// readQuestion reads a wording of the user's own.
+func readQuestion(file, name string) (*protocol.Question, error) {
+	text, err := readSmall(file)
 	if err != nil {
-		return data.Set{}, nil, usage(fmt.Errorf("question file: %w", err))
+		return nil, usage(fmt.Errorf("question file: %w", err))
 	}
-	q, err := protocol.ParseQuestion(strings.TrimSuffix(filepath.Base(plan.QuestionFile), ".txt"), text)
-	return set, &q, usage(err)
+	q, err := protocol.ParseQuestion(name, text)
+	if err != nil {
+		return nil, usage(fmt.Errorf("question file: %w", err))
+	}
+	return &q, nil
 }
 
 // writable finds out before a model is loaded that the output cannot be written.

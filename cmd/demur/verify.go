@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,36 +23,53 @@ import (
 )
 
 func newVerify(e *env) *cobra.Command {
-	var f engineFlags
-	var model, baseURL string
-	var units int
+	var o verifyOptions
 	c := &cobra.Command{
 		Use:   "verify RUN",
 		Short: "Do the files of a run hold, and do repeated trials reproduce?",
 		Long: `Recomputes the digests of the tables, the plan id and the ids of prompts, and
 reads the journal. With --model it also runs some units again and compares their texts with the stored
-ones, byte for byte.`,
+ones, byte for byte. The settings are those of the run; of the files that it was
+given (--chat-template, --lora, --question-file) it keeps the digests, so they are
+named again and must be the same.`,
 		Example: "  demur verify runs/smol\n  demur verify runs/smol --model SmolLM2-135M-Instruct.Q4_1.gguf --units 3",
 		Args:    needRun(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if units < 1 {
-				return usage(fmt.Errorf("units %d is not at least 1", units))
+			if o.units < 1 {
+				return usage(fmt.Errorf("units %d is not at least 1", o.units))
+			}
+			if o.model == "" && o.files != (runFiles{}) {
+				return usage(withHint(errors.New("files of the run are named, but no model to run units again with"), "--model FILE.gguf"))
 			}
 			if err := verifyFiles(e, args[0]); err != nil {
 				return err
 			}
-			if model == "" {
+			if o.model == "" {
 				return nil
 			}
-			return verifyTrials(cmd.Context(), e, args[0], model, baseURL, units, f)
+			return verifyTrials(cmd.Context(), e, args[0], o)
 		},
 	}
-	bindEngine(c, &f)
-	c.Flags().StringVarP(&model, "model", "m", "", "model to run units again with")
-	c.Flags().StringVar(&baseURL, "base-url", "", "address of the Ollama server")
-	c.Flags().IntVar(&units, "units", 1, "units to run again, spread evenly over the run")
+	bindEngine(c, &o.engine)
+	fs := c.Flags()
+	fs.StringVarP(&o.model, "model", "m", "", "model to run units again with")
+	fs.StringVar(&o.baseURL, "base-url", "", "address of the Ollama server")
+	fs.StringVar(&o.files.chatTemplate, "chat-template", "", "file with the chat template that the run was given")
+	fs.StringVar(&o.files.lora, "lora", "", "GGUF file of the LoRA adapter of the run")
+	fs.StringVar(&o.files.question, "question-file", "", "file with the run's own wording of the question")
+	fs.IntVar(&o.units, "units", 1, "units to run again, spread evenly over the run")
 	return c
 }
+
+type verifyOptions struct {
+	engine         engineFlags
+	model, baseURL string
+	files          runFiles
+	units          int
+}
+
+// runFiles are the files that a run was given and of which it keeps digests.
+type runFiles struct{ chatTemplate, lora, question string }
 
 // verifyFiles checks what can be checked without a model.
 func verifyFiles(e *env, dir string) error {
@@ -138,33 +156,29 @@ func fileDigest(name string) (string, error) {
 }
 
 // verifyTrials runs units again and compares.
-func verifyTrials(ctx context.Context, e *env, dir, model, baseURL string, units int, f engineFlags) error {
+func verifyTrials(ctx context.Context, e *env, dir string, o verifyOptions) error {
 	run, err := data.OpenRun(dir)
 	if err != nil {
 		return err
 	}
 	defer run.Close()
-	have := run.Manifest().Model
-	if have.Engine == data.ImportEngine {
+	if run.Manifest().Model.Engine == data.ImportEngine {
 		return usage(fmt.Errorf("%s holds imported trials, which cannot be run again", dir))
 	}
-	work, engine, err := again(ctx, e, run, model, baseURL, f)
+	work, engine, err := again(ctx, e, run, o)
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
-	if work.Info.ModelDigest != have.Digest {
-		return usage(fmt.Errorf("%s was made with %s (%s), not with %s (%s)", dir, have.Name, have.Digest, model, work.Info.ModelDigest))
-	}
 	if work.PlanID != run.Manifest().PlanID {
 		return withCode(exitIntegrity, withHint(fmt.Errorf("this model on this machine makes another plan (%s) than the run's (%s)", work.PlanID, run.Manifest().PlanID),
 			"equal bytes are promised under an equal plan only: same file, library, CPU variant and settings"))
 	}
 	fresh := &collected{}
 	count, n := work.UnitCount(), 0
-	step := max(1, count/max(1, units))
+	step := max(1, count/max(1, o.units))
 	for u := range work.Units() {
-		if n%step != 0 || n/step >= units {
+		if n%step != 0 || n/step >= o.units {
 			fresh.skip(u.ID)
 		}
 		n++
@@ -187,16 +201,22 @@ func verifyTrials(ctx context.Context, e *env, dir, model, baseURL string, units
 }
 
 // again rebuilds the work of a run from its manifest and opens its engine.
-func again(ctx context.Context, e *env, run *data.Run, model, baseURL string, f engineFlags) (*protocol.Work, inference.Engine, error) {
+func again(ctx context.Context, e *env, run *data.Run, o verifyOptions) (*protocol.Work, inference.Engine, error) {
 	var identity struct {
 		Plan     protocol.Plan `json:"plan"`
 		Requests string        `json:"requests"`
 	}
-	if err := json.Unmarshal(run.Manifest().Plan, &identity); err != nil {
-		return nil, nil, fmt.Errorf("manifest: plan: %w", err)
+	m := run.Manifest()
+	if err := json.Unmarshal(m.Plan, &identity); err != nil {
+		return nil, nil, withCode(exitIntegrity, fmt.Errorf("manifest: plan: %w", err))
 	}
 	plan := identity.Plan
-	plan.Model, plan.BaseURL = model, baseURL
+	plan.Model, plan.BaseURL = o.model, o.baseURL
+	plan.ChatTemplate, plan.LoRA, plan.QuestionFile = o.files.chatTemplate, o.files.lora, o.files.question
+	own, err := ownQuestion(m.Wordings, plan)
+	if err != nil {
+		return nil, nil, err
+	}
 	var requests []data.Request
 	for r, err := range data.ReadTable[data.Request](run.Dir(), data.Requests) {
 		if err != nil {
@@ -204,7 +224,7 @@ func again(ctx context.Context, e *env, run *data.Run, model, baseURL string, f 
 		}
 		requests = append(requests, r)
 	}
-	spec, err := specOf(ctx, e, &plan, f)
+	spec, err := specOf(ctx, e, &plan, o.engine)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -212,12 +232,64 @@ func again(ctx context.Context, e *env, run *data.Run, model, baseURL string, f 
 	if err != nil {
 		return nil, nil, err
 	}
-	work, err := plan.Bind(engine.Info(), requests, identity.Requests, nil)
+	if err := sameModel(run, engine.Info(), o); err != nil {
+		return nil, nil, errors.Join(err, engine.Close())
+	}
+	work, err := plan.Bind(engine.Info(), requests, identity.Requests, own)
 	if err != nil {
-		engine.Close()
-		return nil, nil, err
+		return nil, nil, errors.Join(usage(err), engine.Close())
 	}
 	return work, engine, nil
+}
+
+// ownQuestion reads the wording that was the user's own, under the name that it
+// had in the run, or returns nil if all were demur's.
+func ownQuestion(wordings map[string]string, plan protocol.Plan) (*protocol.Question, error) {
+	name := ""
+	for _, n := range slices.Sorted(maps.Keys(wordings)) {
+		if !slices.Contains(plan.Questions, n) {
+			name = n
+		}
+	}
+	switch {
+	case name == "" && plan.QuestionFile == "":
+		return nil, nil
+	case name == "":
+		return nil, usage(errors.New("the run has no wording of its own; leave --question-file out"))
+	case plan.QuestionFile == "":
+		return nil, usage(withHint(fmt.Errorf("the run asked a wording of its own, %q, of which it keeps the digest alone", name), "name its file with --question-file"))
+	}
+	q, err := readQuestion(plan.QuestionFile, name)
+	if err != nil {
+		return nil, err
+	}
+	if q.SHA256() != wordings[name] {
+		return nil, usage(fmt.Errorf("%s is not the wording %q of the run: SHA-256 %s, want %s", plan.QuestionFile, name, q.SHA256(), wordings[name]))
+	}
+	return q, nil
+}
+
+// sameModel returns an error unless an engine shows the model, adapter and chat
+// template of a run.
+func sameModel(run *data.Run, info inference.Info, o verifyOptions) error {
+	have := run.Manifest().Model
+	if info.ModelDigest != have.Digest {
+		return usage(fmt.Errorf("%s was made with %s (%s), not with %s (%s)", run.Dir(), have.Name, have.Digest, o.model, info.ModelDigest))
+	}
+	for _, part := range []struct{ what, have, got, file, flag string }{
+		{"adapter", have.Adapter, info.Adapter, o.files.lora, "--lora"},
+		{"chat template", have.TemplateHash, info.TemplateHash, o.files.chatTemplate, "--chat-template"},
+	} {
+		if part.have == part.got {
+			continue
+		}
+		hint := "name the file that the run was given with " + part.flag
+		if part.file != "" {
+			hint = fmt.Sprintf("is %s the file that the run was given? If it was given none, leave %s out", part.file, part.flag)
+		}
+		return usage(withHint(fmt.Errorf("%s was made with another %s: %s there, %s here", run.Dir(), part.what, cmp.Or(part.have, "none"), cmp.Or(part.got, "none")), hint))
+	}
+	return nil
 }
 
 // collected is a store in memory of the units that were run again.
