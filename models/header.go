@@ -36,6 +36,21 @@ type header struct {
 	tensors int
 	// parameters is the number of weights, all tensors together.
 	parameters uint64
+	// Where its tensors lie, and the elements of its lists of texts: kept only of
+	// files that are read for them.
+	keep  bool
+	index []placed
+	start uint64 // of the tensor data
+	texts map[string][]string
+}
+
+// placed is a tensor of a file.
+type placed struct {
+	name   string
+	row    uint64 // length of its first dimension
+	count  uint64 // elements
+	kind   uint32
+	offset uint64 // from the start of the tensor data
 }
 
 // array is an array in the metadata, its elements left out.
@@ -91,7 +106,10 @@ func CheckHeader(r io.ReaderAt, size int64) error {
 	return err
 }
 
-func readHeader(r io.ReaderAt, size int64) (*header, error) {
+func readHeader(r io.ReaderAt, size int64) (*header, error) { return scanHeader(r, size, false) }
+
+// scanHeader reads the front of a file; keep says whether its tensors are listed.
+func scanHeader(r io.ReaderAt, size int64, keep bool) (*header, error) {
 	s := &scanner{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 1<<16), size: uint64(max(size, 0))}
 	if size == 0 {
 		return nil, &Error{Kind: ErrNotGGUF, Problem: "the file is empty", Hint: "fetch the model again"}
@@ -103,7 +121,7 @@ func readHeader(r io.ReaderAt, size int64) (*header, error) {
 		}
 		return nil, foreign(magic[:])
 	}
-	h := &header{values: make(map[string]any)}
+	h := &header{values: make(map[string]any), keep: keep, texts: make(map[string][]string)}
 	if err := h.scan(s); err != nil {
 		switch {
 		case errors.Is(err, errPastEnd):
@@ -273,16 +291,16 @@ func (h *header) scanKey(s *scanner) error {
 	if err != nil {
 		return err
 	}
-	h.values[key], err = scanValue(s, kind, key)
+	h.values[key], err = h.scanValue(s, kind, key)
 	return err
 }
 
-func scanValue(s *scanner, kind uint32, key string) (any, error) {
+func (h *header) scanValue(s *scanner, kind uint32, key string) (any, error) {
 	switch kind {
 	case kindString:
 		return s.text(maxString, fmt.Sprintf("the value of %.80q", key))
 	case kindArray:
-		return scanArray(s, key)
+		return h.scanArray(s, key)
 	}
 	n := kindSize(kind)
 	if n == 0 {
@@ -314,7 +332,7 @@ func scanValue(s *scanner, kind uint32, key string) (any, error) {
 	return u, nil
 }
 
-func scanArray(s *scanner, key string) (any, error) {
+func (h *header) scanArray(s *scanner, key string) (any, error) {
 	kind, err := s.uint32()
 	if err != nil {
 		return nil, err
@@ -335,6 +353,14 @@ func scanArray(s *scanner, key string) (any, error) {
 			return nil, errPastEnd
 		}
 		for range n {
+			if h.keep && strings.HasPrefix(key, "demur.") {
+				text, err := s.text(maxNameLength, fmt.Sprintf("a text of %.80q", key))
+				if err != nil {
+					return nil, err
+				}
+				h.texts[key] = append(h.texts[key], text)
+				continue
+			}
 			length, err := s.uint64()
 			if err != nil {
 				return nil, err
@@ -384,9 +410,13 @@ func (h *header) scanTensors(s *scanner, tensors uint64) error {
 	var end uint64
 	var endName string
 	for range tensors {
-		name, offset, bytes, err := h.scanTensor(s)
+		t, bytes, err := h.scanTensor(s)
 		if err != nil {
 			return err
+		}
+		name, offset := t.name, t.offset
+		if h.keep {
+			h.index = append(h.index, t)
 		}
 		if _, repeated := names[name]; repeated {
 			return problemf("tensor %q appears twice", name)
@@ -404,6 +434,7 @@ func (h *header) scanTensors(s *scanner, tensors uint64) error {
 	}
 	h.tensors = int(tensors)
 	start := (s.at + align - 1) / align * align
+	h.start = start
 	if end > 0 && (start > s.size || end > s.size-start) {
 		return outside(endName)
 	}
@@ -415,58 +446,57 @@ func outside(tensor string) error {
 }
 
 // scanTensor reads one entry of the list of tensors.
-func (h *header) scanTensor(s *scanner) (name string, offset, bytes uint64, err error) {
-	if name, err = s.text(maxNameLength, "the name of a tensor"); err != nil {
-		return "", 0, 0, err
+func (h *header) scanTensor(s *scanner) (t placed, bytes uint64, err error) {
+	if t.name, err = s.text(maxNameLength, "the name of a tensor"); err != nil {
+		return placed{}, 0, err
 	}
-	if name == "" || !utf8.ValidString(name) {
-		return "", 0, 0, problemf("the name of a tensor is %q", name)
+	if t.name == "" || !utf8.ValidString(t.name) {
+		return placed{}, 0, problemf("the name of a tensor is %q", t.name)
 	}
 	dims, err := s.uint32()
 	if err != nil {
-		return "", 0, 0, err
+		return placed{}, 0, err
 	}
 	if dims < 1 || dims > maxDims {
-		return "", 0, 0, problemf("tensor %q has %d dimensions", name, dims)
+		return placed{}, 0, problemf("tensor %q has %d dimensions", t.name, dims)
 	}
-	elements, row := uint64(1), uint64(0)
+	t.count = 1
 	for i := range dims {
 		n, err := s.uint64()
 		if err != nil {
-			return "", 0, 0, err
+			return placed{}, 0, err
 		}
-		hi, lo := bits.Mul64(elements, n)
+		hi, lo := bits.Mul64(t.count, n)
 		if hi != 0 || lo > math.MaxInt64 || n == 0 {
-			return "", 0, 0, problemf("tensor %q has an impossible shape", name)
+			return placed{}, 0, problemf("tensor %q has an impossible shape", t.name)
 		}
-		elements = lo
+		t.count = lo
 		if i == 0 {
-			row = n
+			t.row = n
 		}
 	}
-	kind, err := s.uint32()
-	if err != nil {
-		return "", 0, 0, err
+	if t.kind, err = s.uint32(); err != nil {
+		return placed{}, 0, err
 	}
-	trait, known := gguf.GGMLType(kind).Trait()
+	trait, known := gguf.GGMLType(t.kind).Trait()
 	if !known || trait.BlockSize == 0 {
-		return "", 0, 0, problemf("tensor %q is of unknown type %d", name, kind)
+		return placed{}, 0, problemf("tensor %q is of unknown type %d", t.name, t.kind)
 	}
-	if row%trait.BlockSize != 0 {
-		return "", 0, 0, problemf("tensor %q has rows of %d, no multiple of its block size %d", name, row, trait.BlockSize)
+	if t.row%trait.BlockSize != 0 {
+		return placed{}, 0, problemf("tensor %q has rows of %d, no multiple of its block size %d", t.name, t.row, trait.BlockSize)
 	}
-	hi, lo := bits.Mul64(elements/trait.BlockSize, trait.TypeSize)
+	hi, lo := bits.Mul64(t.count/trait.BlockSize, trait.TypeSize)
 	if hi != 0 {
-		return "", 0, 0, problemf("tensor %q has an impossible shape", name)
+		return placed{}, 0, problemf("tensor %q has an impossible shape", t.name)
 	}
-	if offset, err = s.uint64(); err != nil {
-		return "", 0, 0, err
+	if t.offset, err = s.uint64(); err != nil {
+		return placed{}, 0, err
 	}
-	if h.parameters > math.MaxInt64-elements {
-		return "", 0, 0, problemf("tensor %q has an impossible shape", name)
+	if h.parameters > math.MaxInt64-t.count {
+		return placed{}, 0, problemf("tensor %q has an impossible shape", t.name)
 	}
-	h.parameters += elements
-	return name, offset, lo, nil
+	h.parameters += t.count
+	return t, lo, nil
 }
 
 // text, integer and list return a value of the metadata, and whether it is
