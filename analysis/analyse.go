@@ -39,6 +39,8 @@ type Findings struct {
 	Recommended               []Recommendation
 	Scores                    []Score
 	Reasons                   []ReasonCount // of the headline's judge, most frequent first
+	JudgeErrors               []JudgeError  // by fold; none without true labels
+	Agreements                []Agreements  // of the headline's judge with each other
 }
 
 // A ReasonCount is how often a judge gave a label for one reason.
@@ -144,6 +146,7 @@ func Analyse(d *Dataset, o Options) (*Findings, error) {
 		}
 	}
 	w.metacognition()
+	w.correct()
 	w.guarantee()
 	w.shares()
 	w.order()
@@ -165,7 +168,8 @@ func (w *analysis) order() {
 	slices.SortStableFunc(w.f.Estimates, func(a, b data.Estimate) int { return rank(a) - rank(b) })
 }
 
-// brief computes what needs no resampling.
+// brief computes what needs no resampling; the correction for the judge's errors
+// does.
 func (w *analysis) brief() {
 	w.f.Requests, w.f.Prompts, w.f.Trials = len(w.a.clusters), len(w.a.prompts), len(w.a.trials)
 	rows := w.a.joint(w.said(w.o.Reading), w.o.Fold, nil)
@@ -186,6 +190,7 @@ func (w *analysis) brief() {
 		s.task.eval(s.rows.Total(), s.task.value)
 		w.estimates(s)
 	}
+	w.correct()
 }
 
 // add plans metrics on rows.

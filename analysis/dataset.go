@@ -38,6 +38,7 @@ type Dataset struct {
 	verdicts  []verdictRow
 	responses []string // by trial, if texts are kept
 	scores    []Score
+	labelled  []labelledRow // of elsewhere, see AddLabelled
 }
 
 // A Score is one prompt's held-out score from a direction of package probes, as

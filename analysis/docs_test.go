@@ -46,6 +46,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, e := range analyse(t, twoJudges(), analysis.Options{}).Estimates {
 		emitted[e.Metric] = true
 	}
+	for _, e := range analyse(t, planted(60, 12, 6, func(int) bool { return true }), analysis.Options{}).Estimates {
+		emitted[e.Metric] = true
+	}
 	c, err := analysis.Compare(d, other.dataset("n", false), analysis.Options{Resamples: 100})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ type Options struct {
 	Reading    string     // grammar, free or exact; "" is that of Headline
 	Fold       Fold       // "" is Lenient
 	Judge      string     // "" is that of Headline
+	Truth      string     // judge whose labels are taken as true, to correct the headline's judge by; "" is HumanJudge, where it gave any
 	Headline   Headline   // what holds where the four above are empty, if the data have it
 	Correction Correction // of d′ and c; the zero value is LogLinear
 	Interval   string     // "" takes for each metric the method that was shown to cover; percentile or bca force one

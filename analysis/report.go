@@ -152,7 +152,7 @@ func show(metric string, x float64) string {
 
 // isShare says that a metric is a share of something, shown in percent.
 func isShare(metric string) bool {
-	for _, part := range []string{"accuracy", "rate", "coverage", "agreement", "share", "ssi_mean", "ssi_binary", "consistency", "greedy", "gain_over"} {
+	for _, part := range []string{"accuracy", "rate", "coverage", "agreement", "share", "ssi_mean", "ssi_binary", "consistency", "greedy", "gain_over", "judge_sensitivity", "judge_specificity"} {
 		if strings.Contains(metric, part) {
 			return !strings.HasPrefix(metric, "spearman")
 		}

@@ -44,6 +44,12 @@ var mainMetrics = []struct{ metric, name string }{
 	{"ssi_binary", "SSI, two classes"},
 	{"flip_rate_binary", "flip rate, two classes"},
 	{"consistency", "wordings alike"},
+	{"refusal_rate_corrected", "refusal rate, corrected"},
+	{"accuracy_corrected", "accuracy, corrected"},
+	{"hit_rate_corrected", "hit rate, corrected"},
+	{"false_alarm_rate_corrected", "false-alarm rate, corrected"},
+	{"d_prime_corrected", "d′, corrected"},
+	{"criterion_corrected", "criterion c, corrected"},
 }
 
 // otherNames are what metrics outside the main table are called in text.
@@ -303,6 +309,8 @@ func (f *Findings) actTables() []Table {
 	if t := f.reasons(); t != nil {
 		list = append(list, *t)
 	}
+	list = append(list, f.correctionTables()...)
+	list = append(list, f.agreementTables()...)
 	for _, x := range f.Friedman {
 		t := Table{
 			Name: "friedman", Title: fmt.Sprintf("Temperature and stability: Friedman χ² = %s, W = %s, %s blocks", fixed(x.Test.ChiSquared, 2), fixed(x.Test.W, 3), thousands(x.Test.Blocks)),
