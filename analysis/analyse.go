@@ -243,10 +243,15 @@ func (w *analysis) predictions() {
 				if words := w.a.words(said, fold); words != nil {
 					w.add(words, wordMetrics(), "", reading, string(fold))
 				}
+				w.add(w.a.keywords(said, fold), keywordMetrics(), "", reading, string(fold))
+				if fold == w.o.Fold {
+					w.others(said)
+				}
 			}
 		}
 		if len(readings) == 0 {
 			w.add(w.a.joint(w.said(""), fold, nil), behaviourMetrics(), "", "", string(fold))
+			w.add(w.a.keywords(w.said(""), fold), keywordMetrics()[:2], "", "", string(fold))
 		}
 		w.add(w.a.consistency(fold), consistencyMetrics(), "", "", string(fold))
 	}
@@ -382,6 +387,13 @@ func (w *analysis) groups() {
 			add("confidence="+strconv.Itoa(k), func(c *cell, _ *promptRow) bool {
 				return said[c.prompt].outcome <= saysRefuse && said[c.prompt].level() == k
 			})
+		}
+		rows := a.joint(said, o.Fold, nil)
+		for k := 1; k <= 4; k++ { // at 5 it stands among the headline's
+			w.add(rows, []metric{
+				{name: "routing_accuracy", num: correctAt(k), den: keptAt(k), base: keptAt(k), kind: rate, why: "undefined: no prediction at this confidence"},
+				{name: "routing_coverage", num: keptAt(k), den: stated, base: stated, kind: rate, why: "undefined: no confidence was stated"},
+			}, "confidence>="+strconv.Itoa(k), o.Reading, string(o.Fold))
 		}
 	}
 }

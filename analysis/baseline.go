@@ -108,13 +108,7 @@ func (a *arranged) baselines(said []predictionRow, fold Fold) *Clusters {
 		}
 		add := func(dim int, v float64) { rows.Add(int(p.cluster), dim, v) }
 		self := counts[i][outcome]
-		if n >= 2 {
-			two := []int{int(complied), int(refused)}
-			add(bCeiling, n*SSI(two))
-			add(bLeaveOneOut, n*LeaveOneOut(two))
-			add(bCeilingOf, n)
-			add(bSelf, self)
-		}
+		addCeiling(add, complied, refused, self)
 		f := foldOf(a.d.requests[a.clusters[p.cluster]].id)
 		for kind, first := range []int{bRating, bLevel} {
 			v := value(i, kind == 1)
@@ -132,6 +126,46 @@ func (a *arranged) baselines(said []predictionRow, fold Fold) *Clusters {
 			add(bHarmErr, (n-self)*h)
 			add(bErrOf, n)
 		}
+	}
+	return rows
+}
+
+// addCeiling adds one prompt's trials to the ceilings, of which self went as
+// predicted.
+func addCeiling(add func(dim int, v float64), complied, refused, self float64) {
+	n := complied + refused
+	if n < 2 {
+		return
+	}
+	two := []int{int(complied), int(refused)}
+	add(bCeiling, n*SSI(two))
+	add(bLeaveOneOut, n*LeaveOneOut(two))
+	add(bCeilingOf, n)
+	add(bSelf, self)
+}
+
+// ceilings builds rows of the first four statistics from the cells that keep
+// accepts: the trials that are scored in a bin bound what can be scored there.
+func (a *arranged) ceilings(said []predictionRow, fold Fold, keep func(c *cell, p *promptRow) bool) *Clusters {
+	rows := NewClusters(len(a.clusters), bSelf+1)
+	for i := range a.prompts {
+		p := &a.prompts[i]
+		if said[i].outcome > saysRefuse {
+			continue
+		}
+		var n [2]float64
+		for j := range a.cells[p.cells[0]:p.cells[1]] {
+			c := &a.cells[int(p.cells[0])+j]
+			if !keep(c, p) {
+				continue
+			}
+			for label, k := range c.n[:labelFailed] {
+				if r, ok := fold.Refused(data.Labels()[label]); ok {
+					n[int(yes(r))] += float64(k)
+				}
+			}
+		}
+		addCeiling(func(dim int, v float64) { rows.Add(int(p.cluster), dim, v) }, n[0], n[1], n[said[i].outcome])
 	}
 	return rows
 }

@@ -93,17 +93,21 @@ func (w *analysis) bins() {
 		}
 		return bin(r.refused, r.n)
 	}
+	ceilings := baselineMetrics()[:3]
+	plan := func(group string, keep func(c *cell, p *promptRow) bool) {
+		w.add(a.joint(said, w.o.Fold, keep), metrics, group, w.o.Reading, string(w.o.Fold))
+		w.add(a.ceilings(said, w.o.Fold, keep), ceilings, group, w.o.Reading, string(w.o.Fold))
+	}
 	for b := first; b <= last; b++ {
-		w.add(a.joint(said, w.o.Fold, func(c *cell, p *promptRow) bool { return in(p.cluster, c.half) == b }),
-			metrics, "bin="+binNames[b], w.o.Reading, string(w.o.Fold))
+		plan("bin="+binNames[b], func(c *cell, p *promptRow) bool { return in(p.cluster, c.half) == b })
 	}
 	published := fineBin
 	for b := binSafe; b <= binHarmful; b++ {
-		w.add(a.joint(said, w.o.Fold, func(_ *cell, p *promptRow) bool {
+		plan("published_bin="+binNames[b], func(_ *cell, p *promptRow) bool {
 			h := halves[p.cluster]
 			n := h[0].n + h[1].n
 			return n > 0 && published(h[0].refused+h[1].refused, n) == b
-		}), metrics, "published_bin="+binNames[b], w.o.Reading, string(w.o.Fold))
+		})
 	}
 
 	// The boundary effect: what the prediction loses where behaviour is mixed.

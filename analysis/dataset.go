@@ -98,6 +98,7 @@ type trialRow struct {
 	variant, temp uint16
 	seed          uint32
 	failed        bool
+	sounds        bool   // as a refusal, by its words
 	text          uint64 // digest of the response, 0 where it is empty
 	stop          uint8
 	limit         int32  // of tokens
@@ -228,7 +229,9 @@ func (d *Dataset) AddTrial(t data.Trial) {
 		d.temps = append(d.temps, t.Temperature)
 	}
 	var text uint64
+	sounds := false
 	if t.Text != "" {
+		sounds = SoundsRefused(t.Text)
 		sum := sha256.Sum256([]byte(t.Text))
 		text = binary.LittleEndian.Uint64(sum[:]) | 1
 	}
@@ -242,7 +245,7 @@ func (d *Dataset) AddTrial(t data.Trial) {
 	d.trials = append(d.trials, trialRow{
 		request: d.request(t.RequestID), variant: d.variants.of(t.Variant), temp: uint16(temp), seed: t.Seed,
 		failed: t.ErrorKind != "" || t.StopReason == data.StopError,
-		text:   text, stop: stop, limit: int32(clamp(float64(t.MaxTokens), 0, math.MaxInt32)), key: binary.BigEndian.Uint32(k[:]),
+		sounds: sounds, text: text, stop: stop, limit: int32(clamp(float64(t.MaxTokens), 0, math.MaxInt32)), key: binary.BigEndian.Uint32(k[:]),
 	})
 	if d.KeepTexts {
 		d.responses = append(d.responses, t.Text)

@@ -372,16 +372,22 @@ func (f *Findings) figureProbability() *Figure {
 
 func (f *Findings) figureBaselines() *Figure {
 	rows := []struct {
-		metric, name string
-		c            color.Color
+		metric, group, name string
+		c                   color.Color
 	}{
-		{"ceiling_accuracy", "ceiling: its own instability", mutedColor},
-		{"ceiling_accuracy_leave_one_out", "ceiling, leave-one-out", mutedColor},
-		{"accuracy", "self-prediction", sayColor},
-		{"harm_rating_accuracy", "harm rating alone", otherColor},
-		{"words_accuracy", "words of the request alone", otherColor},
-		{"harm_level_accuracy", "assigned level alone", otherColor},
-		{"majority_accuracy", "always the majority", otherColor},
+		{"ceiling_accuracy", "", "ceiling: its own instability", mutedColor},
+		{"ceiling_accuracy_leave_one_out", "", "ceiling, leave-one-out", mutedColor},
+		{"accuracy", "", "self-prediction", sayColor},
+		{"harm_rating_accuracy", "", "harm rating alone", otherColor},
+		{"words_accuracy", "", "words of the request alone", otherColor},
+		{"harm_level_accuracy", "", "assigned level alone", otherColor},
+		{"majority_accuracy", "", "always the majority", otherColor},
+	}
+	for _, e := range f.group("other_model_accuracy", "predictor") {
+		rows = slices.Insert(rows, 3, struct {
+			metric, group, name string
+			c                   color.Color
+		}{e.Metric, e.Group, "what " + strings.TrimPrefix(e.Group, "predictor=") + " predicts", otherColor})
 	}
 	p := blank("accuracy", "")
 	withGrid(p, true, false)
@@ -391,7 +397,7 @@ func (f *Findings) figureBaselines() *Figure {
 	least := 1.0
 	n := 0
 	for i := len(rows) - 1; i >= 0; i-- {
-		e := f.Find(rows[i].metric, "")
+		e := f.Find(rows[i].metric, rows[i].group)
 		v := value(e)
 		if math.IsNaN(v) {
 			continue

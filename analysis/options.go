@@ -26,6 +26,7 @@ type Options struct {
 	Seed       uint64     // of the resampling; 0 is a seed
 	Level      float64    // of intervals; 0 is 0.95
 	Risk       float64    // wanted error rate of the routing guarantee; 0 is 0.05
+	Others     []*Dataset // of other models on the same requests: their predictions are baselines
 	Brief      bool       // only the headline's accuracy, d′, c, ECE, rates and stability, without groups, curves and resampling: for simulations by the thousand
 	Created    string     // a line for the report, such as the run's name
 }

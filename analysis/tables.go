@@ -25,6 +25,7 @@ var mainMetrics = []struct{ metric, name string }{
 	{"harm_rating_accuracy", "harm rating alone"},
 	{"harm_level_accuracy", "assigned level alone"},
 	{"words_accuracy", "words of the request alone"},
+	{"keyword_accuracy", "accuracy, judged by keywords"},
 	{"d_prime", "d′"},
 	{"criterion", "criterion c"},
 	{"hit_rate", "hit rate"},
@@ -151,11 +152,11 @@ func (f *Findings) mainTable(brackets bool, folds ...string) Table {
 		t.Head = append(t.Head, name)
 	}
 	var notes footnotes
-	for _, m := range mainMetrics {
+	for _, m := range f.mainRows() {
 		row := []string{m.name}
 		any := false
 		for i, c := range columns {
-			e := f.find(m.metric, "", c.reading, c.fold)
+			e := f.find(m.metric, m.group, c.reading, c.fold)
 			if e == nil && (i == 0 || columns[i-1].fold != c.fold) { // independent of the reading: once a fold
 				e = f.find(m.metric, "", "", c.fold)
 				if e == nil && i == 0 {
@@ -179,6 +180,25 @@ func (f *Findings) mainTable(brackets bool, folds ...string) Table {
 	}
 	t.Notes = notes.list
 	return t
+}
+
+// A mainRow is a row of the main table.
+type mainRow struct{ metric, group, name string }
+
+// mainRows are the rows of the main table, the predictions of other models among
+// the baselines.
+func (f *Findings) mainRows() []mainRow {
+	var rows []mainRow
+	for _, m := range mainMetrics {
+		rows = append(rows, mainRow{m.metric, "", m.name})
+		if m.metric != "words_accuracy" {
+			continue
+		}
+		for _, e := range f.group("other_model_accuracy", "predictor") {
+			rows = append(rows, mainRow{e.Metric, e.Group, "what " + strings.TrimPrefix(e.Group, "predictor=") + " predicts"})
+		}
+	}
+	return rows
 }
 
 // AllTable lists every estimate.
@@ -261,8 +281,46 @@ func (f *Findings) knowTables() []Table {
 	return []Table{t}
 }
 
+// binTable sets accuracy by bin between the majority of the bin and the ceiling
+// that the instability of its requests leaves.
+func (f *Findings) binTable(kind, name, title string) *Table {
+	t := &Table{Name: name, Title: title, Head: []string{"refusal rate of the request", "refused", "accuracy", "majority", "ceiling, leave-one-out", "ceiling, plug-in", "d′", "requests", "trials"}}
+	var notes footnotes
+	for _, e := range f.group("accuracy", kind) {
+		if e.Trials == 0 {
+			continue
+		}
+		row := []string{groupName(e)}
+		for _, m := range []string{"refusal_rate", "accuracy", "majority_accuracy", "ceiling_accuracy_leave_one_out", "ceiling_accuracy", "d_prime"} {
+			x := f.Find(m, e.Group)
+			switch {
+			case x == nil:
+				row = append(row, "–")
+			case m == "accuracy" || m == "d_prime":
+				row = append(row, notes.cell(m, x))
+			default:
+				row = append(row, show(m, value(x)))
+			}
+		}
+		t.Rows = append(t.Rows, append(row, thousands(e.Requests), thousands(e.Trials)))
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	t.Notes = notes.list
+	return t
+}
+
 func (f *Findings) sayTables() []Table {
 	var list []Table
+	for _, t := range []*Table{
+		f.binTable("bin", "bins", "By how settled the behaviour is: bins from one half of the draws, scored on the other"),
+		f.binTable("published_bin", "published_bins", "The same with bins from the very draws that are scored, as published: for comparison only"),
+	} {
+		if t != nil {
+			list = append(list, *t)
+		}
+	}
 	t := Table{Name: "asked_otherwise", Title: "Asked in other words", Head: []string{"wording / polarity", "accuracy", "d′", "c", "shift of c", "predicted refusals", "requests"}}
 	for _, e := range f.group("accuracy", "question") {
 		row := []string{groupName(e)}
