@@ -81,8 +81,10 @@ type Steered struct {
 	Anchor    string   `json:"anchor" parquet:"anchor,dict"`             // where it was fitted; it is applied at every position
 	Layer     *int     `json:"layer" parquet:"layer,optional"`           // where it is applied; null at all blocks
 	Operation string   `json:"operation" parquet:"operation,dict"`       // none, add or ablate
-	Dose      *float64 `json:"dose" parquet:"dose,optional"`             // of what is added, in class gaps along the direction; null for ablate and none
-	NormRatio *float64 `json:"norm_ratio" parquet:"norm_ratio,optional"` // length of what is added over the mean length of the stream there
+	Dose      *float64 `json:"dose" parquet:"dose,optional"`             // of what is added, in the unit; null for ablate and none
+	Unit      string   `json:"unit" parquet:"unit,dict"`                 // gap, the distance of the class means along the direction, or norm, the mean length of the stream there; empty without a dose
+	Gaps      *float64 `json:"gaps" parquet:"gaps,optional"`             // what is added, in class gaps
+	NormRatio *float64 `json:"norm_ratio" parquet:"norm_ratio,optional"` // its length over the mean length of the stream there
 
 	Temperature float64 `json:"temperature" parquet:"temperature"`
 	Seed        uint32  `json:"seed" parquet:"seed"`
@@ -106,6 +108,12 @@ type Steered struct {
 
 	PlanID string `json:"plan_id" parquet:"plan_id,dict"` // of the steering: equal plans, equal conditions
 }
+
+// Units of a dose.
+const (
+	UnitGap  = "gap"
+	UnitNorm = "norm"
+)
 
 // Operations of a Steered.
 const (
