@@ -83,13 +83,15 @@ func (e *Engine) promptTokens(messages []data.Message, prefix string) ([]llama.T
 	return tokens, nil
 }
 
-// A view is a job of Activate while its batch runs.
+// A view is a job of Activate or Distributions while its batch runs.
 type view struct {
 	job    *inference.ActivateJob
 	tokens []llama.Token
 	cut    int // tokens of the shared prefix
 	slots  map[int]int
 	layers []int
+	ends   bool      // the distribution after the last token is wanted
+	next   []float32 // and what it is
 	err    error
 }
 
@@ -101,51 +103,65 @@ type view struct {
 // Options.Strict each prompt is evaluated whole and alone.
 func (e *Engine) Activate(ctx context.Context, jobs []inference.ActivateJob) iter.Seq2[data.Activation, error] {
 	return func(yield func(data.Activation, error) bool) {
-		fail := func(err error) { yield(data.Activation{}, err) }
-		if e.closed {
-			fail(errClosed)
-			return
-		}
-		if err := ctx.Err(); err != nil {
-			fail(err)
-			return
-		}
-		views := make([]*view, len(jobs))
-		cells := 0
-		for i := range jobs {
-			v, err := e.newView(&jobs[i])
-			if err != nil {
-				fail(fmt.Errorf("activations of prompt %.8s: %w", jobs[i].Prompt.ID, err))
-				return
+		e.evaluate(ctx, jobs, false, func(v *view, err error) bool {
+			switch {
+			case v == nil:
+				return yield(data.Activation{}, err)
+			case err != nil:
+				return yield(data.Activation{PromptID: v.job.Prompt.ID}, err)
 			}
-			views[i] = v
-			cells = max(cells, len(v.tokens))
-		}
-		if !slices.ContainsFunc(views, func(v *view) bool { return v.err == nil }) {
-			for _, v := range views {
-				if !yield(data.Activation{PromptID: v.job.Prompt.ID}, v.err) {
-					return
-				}
-			}
+			return e.yieldView(v, yield)
+		})
+	}
+}
+
+// evaluate evaluates the prompts of jobs and gives each to done when it has been:
+// a view with an error is one that cannot be evaluated, an error without a view is
+// the end. With ends the distribution after each prompt is wanted.
+func (e *Engine) evaluate(ctx context.Context, jobs []inference.ActivateJob, ends bool, done func(*view, error) bool) {
+	if e.closed {
+		done(nil, errClosed)
+		return
+	}
+	if err := ctx.Err(); err != nil {
+		done(nil, err)
+		return
+	}
+	views := make([]*view, len(jobs))
+	cells := 0
+	for i := range jobs {
+		v, err := e.newView(&jobs[i])
+		if err != nil {
+			done(nil, fmt.Errorf("evaluate prompt %.8s: %w", jobs[i].Prompt.ID, err))
 			return
 		}
+		if v.ends = ends; ends && v.err == nil && len(v.tokens) == 0 {
+			v.err = errNoTokens
+		}
+		views[i] = v
+		cells = max(cells, len(v.tokens))
+	}
+	if slices.ContainsFunc(views, func(v *view) bool { return v.err == nil }) {
 		if err := e.openViewer(cells); err != nil {
-			fail(err)
+			done(nil, err)
 			return
 		}
-		for len(views) > 0 {
-			n := e.viewer.fit(views)
+	}
+	for len(views) > 0 {
+		n := len(views)
+		if e.viewer != nil { // else there is nothing to evaluate
+			n = e.viewer.fit(views)
 			if err := e.see(ctx, views[:n]); err != nil {
-				fail(err)
+				done(nil, err)
 				return
 			}
-			for _, v := range views[:n] {
-				if !e.yieldView(v, yield) {
-					return
-				}
-			}
-			views = views[n:]
 		}
+		for _, v := range views[:n] {
+			if !done(v, v.err) {
+				return
+			}
+		}
+		views = views[n:]
 	}
 }
 
@@ -215,7 +231,7 @@ func (e *Engine) openViewer(cells int) error {
 			return err
 		}
 	}
-	w := &viewer{pack: viewPack, chunk: viewTokens, tap: &tap{width: e.info.Width, blocks: e.info.Blocks, layers: make([]bool, e.info.Blocks+1)}}
+	w := &viewer{pack: viewPack, chunk: viewTokens, tap: newTap(e.info)}
 	if e.o.GPULayers != 0 {
 		w.chunk = gpuTokens
 	}
@@ -226,19 +242,23 @@ func (e *Engine) openViewer(cells int) error {
 	if w.a, err = e.newArena(w.pack+1, cells, false, w.tap); err != nil {
 		return err
 	}
-	if err := e.checkViewer(w); err != nil {
+	err = e.checkViewer(w)
+	if err == nil {
+		err = e.steer(w.a, e.steering) // after the check, which is of the model as it is
+	}
+	if err != nil {
 		return errors.Join(err, w.a.close())
 	}
 	e.viewer = w
 	return nil
 }
 
-// A seen is a token of a batch, and the row of the output where its stream goes;
-// −1 for one that is not wanted.
+// A seen is a token of a batch.
 type seen struct {
 	token    llama.Token
 	pos, seq int
-	slot     int
+	slot     int   // row of the output where its stream goes; −1 for one that is not wanted
+	ends     *view // whose distribution is the one after it; nil for none
 }
 
 // see evaluates a batch of prompts and leaves the wanted rows in the tap.
@@ -262,7 +282,10 @@ func (e *Engine) see(ctx context.Context, views []*view) error {
 		}
 		shared = v.tokens[:v.cut]
 		for i := v.cut; i < len(v.tokens); i++ {
-			x := seen{v.tokens[i], i, seq, -1}
+			x := seen{token: v.tokens[i], pos: i, seq: seq, slot: -1}
+			if v.ends && i == len(v.tokens)-1 {
+				x.ends = v
+			}
 			if _, ok := v.slots[i]; ok {
 				x.slot = slots
 				v.slots[i] = slots
@@ -309,7 +332,7 @@ func (e *Engine) viewPrefix(w *viewer, shared []llama.Token) error {
 	}
 	var batch []seen
 	for i, t := range shared {
-		batch = append(batch, seen{t, i, 0, -1})
+		batch = append(batch, seen{token: t, pos: i, slot: -1})
 	}
 	if err := e.look(context.Background(), w, batch, 0, make([]bool, e.info.Blocks+1)); err != nil {
 		return fmt.Errorf("evaluate the shared prefix: %w", err)
@@ -344,19 +367,18 @@ func (e *Engine) look(ctx context.Context, w *viewer, batch []seen, slots int, l
 		t.err, t.tokens, t.flagged, t.all, t.outputs = nil, len(part), 0, nil, nil
 		clear(t.seen)
 		w.a.batch.Clear()
-		most := 0
 		for i, x := range part {
-			output := last && x.slot >= 0
+			output := last && x.slot >= 0 || x.ends != nil
 			if err := w.a.add(x.token, x.pos, x.seq, output); err != nil {
 				return err
 			}
-			most = max(most, x.pos+1)
-			if x.slot < 0 {
-				continue
+			if x.slot >= 0 {
+				t.all = grow(t.all, i, x.slot)
 			}
-			t.all = grow(t.all, i, x.slot)
 			if output {
-				t.outputs = grow(t.outputs, t.flagged, x.slot)
+				if x.slot >= 0 {
+					t.outputs = grow(t.outputs, t.flagged, x.slot)
+				}
 				t.flagged++
 			}
 		}
@@ -369,6 +391,18 @@ func (e *Engine) look(ctx context.Context, w *viewer, batch []seen, slots int, l
 		}
 		if t.err != nil {
 			return unavailable("read the residual stream of a %s model: %w", e.info.Architecture, t.err)
+		}
+		for i, x := range part {
+			if x.ends == nil {
+				continue
+			}
+			logits, err := e.logits(w.a, i)
+			if err == nil {
+				x.ends.next, err = logSoftmax(logits)
+			}
+			if err != nil {
+				return fmt.Errorf("the distribution after prompt %.8s: %w", x.ends.job.Prompt.ID, err)
+			}
 		}
 		if len(t.all) == 0 {
 			continue
@@ -405,9 +439,6 @@ func grow(spans []span, row, slot int) []span {
 
 // yieldView yields the rows of a job.
 func (e *Engine) yieldView(v *view, yield func(data.Activation, error) bool) bool {
-	if v.err != nil {
-		return yield(data.Activation{PromptID: v.job.Prompt.ID}, v.err)
-	}
 	t := e.viewer.tap
 	for _, l := range v.layers {
 		for _, p := range v.job.Positions {
@@ -434,7 +465,7 @@ func (e *Engine) checkViewer(w *viewer) error {
 	for s, length := range []int{3, 1, 2} {
 		for i := range length {
 			n++
-			parts[s] = append(parts[s], seen{llama.Token(n * (e.vocab.size - 1) / 7), i, s + 1, i})
+			parts[s] = append(parts[s], seen{token: llama.Token(n * (e.vocab.size - 1) / 7), pos: i, seq: s + 1, slot: i})
 		}
 	}
 	layers := make([]bool, e.info.Blocks+1)

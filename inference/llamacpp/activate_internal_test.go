@@ -170,7 +170,7 @@ func abs(x float64) float64 { return max(x, -x) }
 // order. The check must see that, for no error does.
 func TestOtherOrder(t *testing.T) {
 	e := phantomEngine(t)
-	w := &viewer{pack: 3, chunk: viewTokens, tap: &tap{width: e.info.Width, blocks: e.info.Blocks}}
+	w := &viewer{pack: 3, chunk: viewTokens, tap: newTap(e.info)}
 	var err error
 	if w.a, err = e.newArena(4, 256, true, w.tap); err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestOtherOrder(t *testing.T) {
 	if w.pack != 1 {
 		t.Error("separate streams passed for ordered ones")
 	}
-	u := &viewer{pack: 3, chunk: viewTokens, tap: &tap{width: e.info.Width, blocks: e.info.Blocks}}
+	u := &viewer{pack: 3, chunk: viewTokens, tap: newTap(e.info)}
 	if u.a, err = e.newArena(4, 256, false, u.tap); err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,13 @@ import (
 	"github.com/ebitengine/purego"
 	"github.com/hybridgroup/yzma/pkg/loader"
 	"github.com/jupiterrider/ffi"
+
+	"demur/inference"
 )
 
-// A tap looks at the tensors of one llama.cpp context while they are computed,
-// and copies rows of those that hold the residual stream.
+// A tap looks at the tensors of one llama.cpp context while they are computed. It
+// copies rows of those that hold the residual stream, and changes them where the
+// context is steered.
 //
 // llama.cpp calls it twice for a node of the graph: first asking whether it is
 // wanted, then, where it is, when it has been computed. Only in the second call
@@ -23,11 +26,18 @@ import (
 // ggml_backend_sched_compute_splits).
 type tap struct {
 	lib    *taps
+	id     uintptr // the user data of its callback
 	width  int
 	blocks int
 	source string // name of the tensor that the first block reads
 
-	on bool // off: no tensor is wanted
+	// What is written, whether on or not.
+	steering *steering
+	written  []bool // blocks, in the decode in flight
+	wrong    error  // that came in the way
+	row      []float32
+
+	on bool // off: no tensor is copied
 	// What the decode in flight has, and what is wanted of it.
 	layers  []bool // by block + 1, the embedding first
 	tokens  int    // of the batch
@@ -57,7 +67,7 @@ var embeddingNames = []string{"embd", "inp_embd", "inp_scaled", "inp_embd_scaled
 type taps struct {
 	callback uintptr
 
-	getName, bytes, rows, elements, elementSize, contiguous, get uintptr
+	getName, bytes, rows, elements, elementSize, contiguous, get, set uintptr
 
 	mu   sync.Mutex
 	last uintptr
@@ -82,6 +92,7 @@ func newTaps(dir string) (*taps, error) {
 		{"ggml_element_size", &s.elementSize},
 		{"ggml_is_contiguous", &s.contiguous},
 		{"ggml_backend_tensor_get", &s.get},
+		{"ggml_backend_tensor_set", &s.set},
 	} {
 		p, err := lib.Prep(f.name, &ffi.TypePointer, &ffi.TypePointer)
 		if err != nil {
@@ -93,20 +104,23 @@ func newTaps(dir string) (*taps, error) {
 	return s, nil
 }
 
-// add makes a tap; id is the user data of its callback.
-func (s *taps) add(t *tap) (id uintptr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.lib = s
-	s.last++
-	s.open[s.last] = t
-	return s.last
+func newTap(i inference.Info) *tap {
+	return &tap{width: i.Width, blocks: i.Blocks, layers: make([]bool, i.Blocks+1), written: make([]bool, i.Blocks)}
 }
 
-func (s *taps) remove(id uintptr) {
+// add makes a tap known to the callback.
+func (s *taps) add(t *tap) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.open, id)
+	s.last++
+	t.lib, t.id = s, s.last
+	s.open[t.id] = t
+}
+
+func (s *taps) remove(t *tap) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, t.id)
 }
 
 // call is llama.cpp's callback. A panic in it would end the process, for it
@@ -119,7 +133,7 @@ func (s *taps) call(tensor, ask, id uintptr) (answer uintptr) {
 	s.mu.Lock()
 	t := s.open[id]
 	s.mu.Unlock()
-	if t == nil || tensor == 0 || !t.on {
+	if t == nil || tensor == 0 || !t.on && t.steering == nil {
 		if asked {
 			return 0
 		}
@@ -128,6 +142,7 @@ func (s *taps) call(tensor, ask, id uintptr) (answer uintptr) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.fail(fmt.Errorf("reading a tensor: %v", r))
+			t.spoil(fmt.Errorf("a tensor could not be written: %v", r))
 			answer = 1
 			if asked {
 				answer = 0
@@ -199,47 +214,113 @@ func (t *tap) wants(tensor uintptr) bool {
 		}
 		t.names[string(name)] = true
 	}
-	return ok && t.err == nil && t.layers[layer+1]
+	return ok && (t.steering.at(layer) != nil || t.copies(layer))
 }
 
-// take copies the wanted rows of a tensor that has been computed.
+// copies says whether rows of a layer are to be copied.
+func (t *tap) copies(layer int) bool { return t.on && t.err == nil && t.layers[layer+1] }
+
+// take changes and copies the wanted rows of a tensor that has been computed.
 func (t *tap) take(tensor uintptr) {
-	s := t.lib
 	layer, ok := t.layerOf(t.name(tensor))
-	if !ok || t.err != nil {
+	if !ok {
 		return
 	}
-	name := string(t.name(tensor))
-	elements, _, _ := purego.SyscallN(s.elements, tensor)
-	rows, _, _ := purego.SyscallN(s.rows, tensor)
-	size, _, _ := purego.SyscallN(s.elementSize, tensor)
-	long, _, _ := purego.SyscallN(s.bytes, tensor)
-	whole, _, _ := purego.SyscallN(s.contiguous, tensor)
+	rows, err := t.shape(tensor)
+	if x := t.steering.at(layer); x != nil {
+		if err != nil {
+			t.spoil(err)
+		} else {
+			t.write(tensor, rows, x)
+			t.written[layer] = true
+		}
+	}
+	if !t.copies(layer) {
+		return
+	}
 	var spans []span
 	switch {
-	case elements > 0 && (size != 4 || long != 4*elements || whole&0xff == 0):
-		t.fail(fmt.Errorf("%s has %d numbers in %d bytes, not 32-bit ones side by side", name, elements, long))
+	case err != nil:
+		t.fail(err)
 		return
-	case elements != rows*uintptr(t.width):
-		t.fail(fmt.Errorf("%s has %d rows of %d numbers together, not of %d each", name, rows, elements, t.width))
-		return
-	case int(rows) == t.tokens:
+	case rows == t.tokens:
 		spans = t.all
-	case int(rows) == t.flagged:
+	case rows == t.flagged:
 		spans = t.outputs
 	default:
-		t.fail(fmt.Errorf("%s has %d rows for %d tokens of which %d have outputs, so that it is not known which row is which token", name, rows, t.tokens, t.flagged))
+		t.fail(fmt.Errorf("%s has %d rows for %d tokens of which %d have outputs, so that it is not known which row is which token", t.name(tensor), rows, t.tokens, t.flagged))
 		return
 	}
 	t.seen[layer+1] = true
 	out := t.out[layer+1]
 	for _, x := range spans {
-		if x.count == 0 {
-			continue
+		if x.count > 0 {
+			t.move(t.lib.get, tensor, x.row, out[x.slot*t.width:(x.slot+x.count)*t.width])
 		}
-		dst := out[x.slot*t.width : (x.slot+x.count)*t.width]
-		purego.SyscallN(s.get, tensor, uintptr(unsafe.Pointer(&dst[0])), uintptr(4*x.row*t.width), uintptr(4*len(dst)))
 	}
+}
+
+// shape returns the number of rows of a tensor, which must be of 32-bit numbers
+// side by side and as wide as the stream.
+func (t *tap) shape(tensor uintptr) (int, error) {
+	s := t.lib
+	elements, _, _ := purego.SyscallN(s.elements, tensor)
+	rows, _, _ := purego.SyscallN(s.rows, tensor)
+	size, _, _ := purego.SyscallN(s.elementSize, tensor)
+	long, _, _ := purego.SyscallN(s.bytes, tensor)
+	whole, _, _ := purego.SyscallN(s.contiguous, tensor)
+	switch {
+	case elements > 0 && (size != 4 || long != 4*elements || whole&0xff == 0):
+		return 0, fmt.Errorf("%s has %d numbers in %d bytes, not 32-bit ones side by side", t.name(tensor), elements, long)
+	case elements != rows*uintptr(t.width):
+		return 0, fmt.Errorf("%s has %d rows of %d numbers together, not of %d each", t.name(tensor), rows, elements, t.width)
+	}
+	return int(rows), nil
+}
+
+// move copies rows of a tensor, from the given one on, by ggml_backend_tensor_get
+// into data or by ggml_backend_tensor_set out of it.
+func (t *tap) move(by, tensor uintptr, row int, data []float32) {
+	purego.SyscallN(by, tensor, uintptr(unsafe.Pointer(&data[0])), uintptr(4*row*t.width), uintptr(4*len(data)))
+}
+
+// write changes every row of a tensor.
+func (t *tap) write(tensor uintptr, rows int, x *edit) {
+	if rows == 0 {
+		return
+	}
+	t.row = slices.Grow(t.row[:0], rows*t.width)[:rows*t.width]
+	t.move(t.lib.get, tensor, 0, t.row)
+	for r := range slices.Chunk(t.row, t.width) {
+		x.apply(r)
+	}
+	t.move(t.lib.set, tensor, 0, t.row)
+}
+
+// spoil keeps what came in the way of a change of the stream.
+func (t *tap) spoil(err error) {
+	if t.wrong == nil {
+		t.wrong = err
+	}
+}
+
+// begin is called before a decode, steered after it: it returns an error unless
+// all was written that was to be.
+func (t *tap) begin() {
+	t.wrong = nil
+	clear(t.written)
+}
+
+func (t *tap) steered() error {
+	if t.wrong != nil {
+		return fmt.Errorf("change the residual stream: %w", t.wrong)
+	}
+	for l, written := range t.written {
+		if t.steering.at(l) != nil && !written {
+			return fmt.Errorf("change the residual stream: the tensor of block %d did not come", l)
+		}
+	}
+	return nil
 }
 
 // seenNames returns the names that came, without block numbers.

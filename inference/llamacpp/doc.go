@@ -50,4 +50,14 @@
 // batch: from 64 tokens on the attention kernel rounds otherwise. On SmolLM2-135M
 // in Q4_1 and Q8_0 that moved a row by 0.018 of its length on average and by 0.08
 // at most, six prompts at three positions, all blocks.
+//
+// # Steering
+//
+// What Steer adds after block 1 and later is a control vector of llama.cpp, which
+// costs nothing to speak of; what it adds after block 0 and what it projects out is
+// written by a callback, in the numbers of 64 bits for the projection, while the
+// graph is computed. Texts are made through that callback only while it has
+// something to write. Every change is at every position: all rows that a tensor has
+// are changed, so that it does not matter which row is which token. Where the last
+// block computes rows with outputs only, the others are read by nobody.
 package llamacpp

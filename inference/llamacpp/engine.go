@@ -78,6 +78,9 @@ type Engine struct {
 
 	arena    *arena // made when first needed; nil before
 	viewer   *viewer
+	steering *steering // in force; nil for none
+	steers   bool      // it was tried that the model can be steered
+	vectors  bool      // and that control vectors add as the callback does
 	prefixes prefixes
 	layouts  map[string][]llama.Token
 
@@ -384,15 +387,7 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	var errs []error
-	if e.arena != nil {
-		errs = append(errs, e.arena.close())
-		e.arena = nil
-	}
-	if e.viewer != nil {
-		errs = append(errs, e.viewer.a.close())
-		e.viewer = nil
-	}
+	errs := []error{e.closeArenas()}
 	e.prefixes = prefixes{}
 	if e.model != 0 {
 		// It frees its adapters too.
@@ -402,17 +397,30 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
+func (e *Engine) closeArenas() error {
+	var errs []error
+	if e.arena != nil {
+		errs = append(errs, e.arena.close())
+		e.arena = nil
+	}
+	if e.viewer != nil {
+		errs = append(errs, e.viewer.a.close())
+		e.viewer = nil
+	}
+	return errors.Join(errs...)
+}
+
 // An arena is a llama.cpp context: streams of cells for the rows, and a batch.
 type arena struct {
-	ctx     llama.Context
-	memory  llama.Memory
-	batch   llama.Batch
-	streams int
-	cells   int // of each stream
-	limit   int // tokens of a batch
-	threads int // that it uses now
-	taps    *taps
-	tap     uintptr // number of its tap; 0 without
+	ctx      llama.Context
+	memory   llama.Memory
+	batch    llama.Batch
+	streams  int
+	cells    int  // of each stream
+	limit    int  // tokens of a batch
+	threads  int  // that it uses now
+	tap      *tap // nil without
+	vectored bool // it has a control vector
 }
 
 // rowsFor returns how many rows of that many cells the cache may have. It is a
@@ -442,7 +450,8 @@ func (e *Engine) makeArena(streams, cells int) error {
 }
 
 // newArena makes an arena; separate gives each stream cells of its own. A tap, if
-// not nil, sees the tensors of its decodes.
+// not nil, sees the tensors of its decodes, and the caller steers it; else the
+// steering in force holds.
 func (e *Engine) newArena(streams, cells int, separate bool, t *tap) (*arena, error) {
 	p := llama.ContextDefaultParams()
 	p.NCtx = uint32(streams * cells)
@@ -456,14 +465,17 @@ func (e *Engine) newArena(streams, cells int, separate bool, t *tap) (*arena, er
 	if !separate {
 		p.KVUnified = 1
 	}
-	a := &arena{threads: e.o.Threads, streams: streams}
-	if t != nil {
+	a := &arena{threads: e.o.Threads, streams: streams, tap: t}
+	if t == nil && e.steering.writes() {
+		a.tap = newTap(e.info)
+	}
+	if a.tap != nil {
 		s, err := e.lib.tapping()
 		if err != nil {
 			return nil, err
 		}
-		a.taps, a.tap = s, s.add(t)
-		p.CbEval, p.CbEvalUserData = s.callback, a.tap
+		s.add(a.tap)
+		p.CbEval, p.CbEvalUserData = s.callback, a.tap.id
 	}
 	e.lib.log.clear()
 	ctx, err := llama.InitFromModel(e.model, p)
@@ -487,6 +499,11 @@ func (e *Engine) newArena(streams, cells int, separate bool, t *tap) (*arena, er
 			return nil, errors.Join(fmt.Errorf("apply adapter %s: llama.cpp returned %d%s", e.o.Adapter, rc, e.lib.log.said()), a.close())
 		}
 	}
+	if t == nil {
+		if err := e.steer(a, e.steering); err != nil {
+			return nil, errors.Join(err, a.close())
+		}
+	}
 	a.batch = llama.BatchInit(int32(a.limit), 0, 1)
 	return a, nil
 }
@@ -501,9 +518,9 @@ func (a *arena) close() error {
 		err = llama.Free(a.ctx)
 		a.ctx = 0
 	}
-	if a.tap != 0 {
-		a.taps.remove(a.tap)
-		a.tap = 0
+	if a.tap != nil {
+		a.tap.lib.remove(a.tap)
+		a.tap = nil
 	}
 	return err
 }
@@ -548,6 +565,9 @@ func (a *arena) add(t llama.Token, pos, stream int, output bool) error {
 
 // decode evaluates the batch.
 func (e *Engine) decode(a *arena) error {
+	if a.tap != nil {
+		a.tap.begin()
+	}
 	rc, err := llama.Decode(a.ctx, a.batch)
 	if err == nil && rc != 0 {
 		err = fmt.Errorf("llama.cpp returned %d for a batch of %d tokens%s", rc, a.batch.NTokens, e.lib.log.said())
@@ -556,7 +576,11 @@ func (e *Engine) decode(a *arena) error {
 		return fmt.Errorf("decode: %w", err)
 	}
 	// Waits for the end, so that the time belongs to the decode.
-	return llama.Synchronize(a.ctx)
+	err = llama.Synchronize(a.ctx)
+	if err == nil && a.tap != nil {
+		err = a.tap.steered()
+	}
+	return err
 }
 
 // logits returns the row of the batch's i-th token. It is llama.cpp's memory and
