@@ -31,11 +31,21 @@ type chatTemplate struct {
 }
 
 func newChatTemplate(source, bos, eos, think string) (*chatTemplate, error) {
-	compiled, err := jinja.Compile(source)
+	prepared, err := prepare(source)
 	if err != nil {
 		return nil, fmt.Errorf("read the chat template: %w", err)
 	}
-	return &chatTemplate{source: source, compiled: compiled, bos: bos, eos: eos, think: think}, nil
+	compiled, err := jinja.Compile(prepared)
+	if err != nil {
+		return nil, fmt.Errorf("read the chat template: %w", err)
+	}
+	t := &chatTemplate{source: source, compiled: compiled, bos: bos, eos: eos, think: think}
+	// A template without an end is found here, not by each prompt in turn. Any
+	// other complaint may be about this very message.
+	if _, err := t.render([]data.Message{{Role: "user", Content: "Hello"}}); errors.Is(err, errRunaway) {
+		return nil, err
+	}
+	return t, nil
 }
 
 func (t *chatTemplate) digest() string {
@@ -62,13 +72,24 @@ func (t *chatTemplate) render(messages []data.Message) (text string, err error) 
 		"bos_token":             jinja.NewString(t.bos),
 		"eos_token":             jinja.NewString(t.eos),
 		"strftime_now":          jinja.NewCallable("strftime_now", strftimeNow),
+		"range":                 jinja.NewCallable("range", boundedRange),
 	}
+	b := newBudget()
+	for name, f := range map[string]func([]jinja.Value, map[string]jinja.Value) (jinja.Value, error){
+		"demur_step": b.step, "demur_enter": b.enter, "demur_leave": b.leave,
+	} {
+		vars[name] = jinja.NewCallable(name, f)
+	}
+	defer b.watch()()
 	if t.think != "" {
 		vars["enable_thinking"] = jinja.NewBool(t.think == "on")
 	}
 	text, err = t.compiled.RenderValues(vars)
 	if err != nil {
 		return "", fmt.Errorf("chat template: %w", err)
+	}
+	if len(text) > maxTemplateText {
+		return "", fmt.Errorf("chat template: %d bytes of text: %w", len(text), errRunaway)
 	}
 	return text, nil
 }
