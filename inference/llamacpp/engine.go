@@ -86,8 +86,7 @@ type Engine struct {
 
 	counters inference.Counters
 	times    Times
-	others   float64 // threads of other programs that want a core, smoothed
-	watched  bool    // others has a value
+	cores    coreUse
 	closed   bool
 }
 
@@ -148,6 +147,11 @@ func (e *Engine) open() error {
 	}
 	if o.Threads == 0 {
 		o.Threads = min(int(llama.Threads()), runtime.GOMAXPROCS(0))
+	}
+	// llama.cpp takes the number in silence and computes on the CPU, so that two
+	// plans would have two ids and one meaning.
+	if o.GPULayers > 0 && !llama.SupportsGpuOffload() {
+		return unavailable("%d layers are to be put on a GPU, but the llama.cpp library has no GPU backend, or found no GPU; leave --gpu-layers out, or name a library built for this GPU with --lib", o.GPULayers)
 	}
 	if err := e.loadModel(file); err != nil {
 		return err
@@ -453,6 +457,11 @@ func (e *Engine) makeArena(streams, cells int) error {
 // not nil, sees the tensors of its decodes, and the caller steers it; else the
 // steering in force holds.
 func (e *Engine) newArena(streams, cells int, separate bool, t *tap) (*arena, error) {
+	return e.newArenaWith(streams, cells, separate, t, nil)
+}
+
+// newArenaWith makes one with other settings, for the conformance suite.
+func (e *Engine) newArenaWith(streams, cells int, separate bool, t *tap, set func(*llama.ContextParams)) (*arena, error) {
 	p := llama.ContextDefaultParams()
 	p.NCtx = uint32(streams * cells)
 	p.NBatch = batchTokens
@@ -464,6 +473,9 @@ func (e *Engine) newArena(streams, cells int, separate bool, t *tap) (*arena, er
 	p.SwaFull = 1
 	if !separate {
 		p.KVUnified = 1
+	}
+	if set != nil {
+		set(&p)
 	}
 	a := &arena{threads: e.o.Threads, streams: streams, tap: t}
 	if t == nil && e.steering.writes() {

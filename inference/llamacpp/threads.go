@@ -3,9 +3,9 @@ package llamacpp
 import (
 	"math"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 )
@@ -15,35 +15,71 @@ import (
 // use too are several times slower than one. While other programs want the
 // cores, fewer are used. That changes no bit, but for the case of longRow.
 func (e *Engine) threadsFor() int {
-	now, ok := runnable()
-	if !ok {
-		return e.o.Threads
+	if cores, ok := e.cores.free(); ok {
+		return max(1, min(e.o.Threads, int(math.Round(cores))))
 	}
-	if !e.watched {
-		e.watched, e.others = true, float64(now)
-	}
-	e.others += (float64(now) - e.others) / 8 // what runs for a moment only does not count
-	return max(1, min(e.o.Threads, runtime.NumCPU()-int(math.Round(e.others))))
+	return e.o.Threads
 }
 
-// runnable returns the number of threads of other programs that run or wait for
-// a core, on systems that tell: the fourth field of Linux's /proc/loadavg, less
-// the thread that asks.
-func runnable() (int, bool) {
-	b, err := os.ReadFile("/proc/loadavg")
+// coreWindow is over how long the use of the cores is averaged. The system counts
+// in hundredths of a second, and what runs for a moment only does not count.
+const coreWindow = 300 * time.Millisecond
+
+// coreUse follows how many cores this process can have: those that it uses and
+// those that nobody does. How many threads are runnable at one moment would not
+// tell, for a thread of the last decode may still be spinning.
+type coreUse struct {
+	since     time.Time
+	idle, own int64 // hundredths of a second, at since
+	cores     float64
+	known     bool
+}
+
+// free returns the number of cores over the last whole window, on systems that
+// tell.
+func (c *coreUse) free() (float64, bool) {
+	now := time.Now()
+	if span := now.Sub(c.since); span >= coreWindow {
+		idle, ok1 := ticks("/proc/stat", 4, 5)
+		own, ok2 := ticks("/proc/self/stat", 13, 14)
+		if !ok1 || !ok2 {
+			return 0, false
+		}
+		// After a pause the mean would be one over what was before it.
+		if !c.since.IsZero() && span < 10*coreWindow {
+			c.cores, c.known = float64(idle-c.idle+own-c.own)/100/span.Seconds(), true
+		}
+		c.since, c.idle, c.own = now, idle, own
+	}
+	return c.cores, c.known
+}
+
+// ticks returns the sum of some fields of the first line of a file of Linux's
+// /proc that counts hundredths of a second: of /proc/stat time without work and
+// waiting for a disk, of /proc/self/stat the process's time outside and inside
+// the kernel (proc(5); fields from 0). A program's name may hold blanks and stands
+// in parentheses.
+func ticks(file string, fields ...int) (sum int64, ok bool) {
+	b, err := os.ReadFile(file)
 	if err != nil {
 		return 0, false
 	}
-	fields := strings.Fields(string(b))
-	if len(fields) < 4 {
-		return 0, false
+	line, _, _ := strings.Cut(string(b), "\n")
+	if open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')'); 0 <= open && open < end {
+		line = line[:open] + "name" + line[end+1:]
 	}
-	now, _, _ := strings.Cut(fields[3], "/")
-	n, err := strconv.Atoi(now)
-	if err != nil {
-		return 0, false
+	all := strings.Fields(line)
+	for _, f := range fields {
+		if f >= len(all) {
+			return 0, false
+		}
+		n, err := strconv.ParseInt(all[f], 10, 64)
+		if err != nil {
+			return 0, false
+		}
+		sum += n
 	}
-	return max(0, n-1), true
+	return sum, true
 }
 
 // longRow is the number of cells from which on the attention kernel of the CPU
