@@ -13,13 +13,36 @@ import (
 	"demur/inference"
 )
 
-// A wireRow is an activation on its way. Its values are 32-bit numbers,
-// little-endian: JSON has no NaN, and would take four times the space.
+// A wireRow is an activation on its way.
 type wireRow struct {
-	Layer    int    `json:"layer"`
-	Position int    `json:"position"`
-	Token    int32  `json:"token"`
-	Values   []byte `json:"values"`
+	Layer    int        `json:"layer"`
+	Position int        `json:"position"`
+	Token    int32      `json:"token"`
+	Values   wireValues `json:"values"`
+}
+
+// wireValues are 32-bit numbers on their way, little-endian: JSON has no NaN, and
+// would take four times the space.
+type wireValues []byte
+
+func toValues(numbers []float32) wireValues {
+	b := make(wireValues, 0, 4*len(numbers))
+	for _, v := range numbers {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
+// numbers returns them; false if there is a piece of one.
+func (v wireValues) numbers() ([]float32, bool) {
+	if len(v)%4 != 0 {
+		return nil, false
+	}
+	out := make([]float32, len(v)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(v[4*i:]))
+	}
+	return out, true
 }
 
 // A wireText is what is to be tokenised, wireTokens what it was; the pieces are
@@ -68,10 +91,7 @@ func (s *server) look(ctx context.Context, unit uint64, jobs []inference.Activat
 			}
 			m.PromptID = row.PromptID
 		}
-		values := make([]byte, 0, 4*len(row.Values))
-		for _, v := range row.Values {
-			values = binary.LittleEndian.AppendUint32(values, math.Float32bits(v))
-		}
+		values := toValues(row.Values)
 		m.Rows = append(m.Rows, wireRow{row.Layer, row.Position, row.Token, values})
 		size += len(values)
 	}
@@ -144,13 +164,11 @@ func (e *Engine) Activate(ctx context.Context, jobs []inference.ActivateJob) ite
 				stopped = !give(data.Activation{PromptID: m.PromptID}, m.Error.err())
 			}
 			for _, r := range m.Rows {
-				if len(r.Values)%4 != 0 {
+				values, ok := r.Values.numbers()
+				if !ok {
 					return wrong
 				}
-				row := data.Activation{PromptID: m.PromptID, Layer: r.Layer, Position: r.Position, Token: r.Token, Values: make([]float32, len(r.Values)/4)}
-				for i := range row.Values {
-					row.Values[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.Values[4*i:]))
-				}
+				row := data.Activation{PromptID: m.PromptID, Layer: r.Layer, Position: r.Position, Token: r.Token, Values: values}
 				if stopped = !give(row, nil); stopped {
 					break
 				}
@@ -208,7 +226,7 @@ func (e *Engine) ask(ctx context.Context, what string, begin func(unit uint64) (
 	case e.closed:
 		return fmt.Errorf("worker: %s: the engine is closed", what)
 	case e.looking:
-		return fmt.Errorf("worker: %s: the engine is still giving activations", what)
+		return fmt.Errorf("worker: %s: the engine is still answering another question", what)
 	}
 	e.looking = true
 	defer func() { e.looking = false }()

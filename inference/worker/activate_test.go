@@ -29,6 +29,7 @@ import (
 type viewed struct {
 	*enginetest.Scripted
 	progress inference.Progress
+	steered  float32 // by Steer
 }
 
 func openViewed(raw json.RawMessage, progress inference.Progress) (inference.Engine, error) {
@@ -36,7 +37,7 @@ func openViewed(raw json.RawMessage, progress inference.Progress) (inference.Eng
 	if err != nil {
 		return nil, err
 	}
-	return &viewed{e.(*enginetest.Scripted), progress}, nil
+	return &viewed{Scripted: e.(*enginetest.Scripted), progress: progress}, nil
 }
 
 func (v *viewed) Activate(ctx context.Context, jobs []inference.ActivateJob) iter.Seq2[data.Activation, error] {

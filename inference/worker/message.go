@@ -14,25 +14,28 @@ import (
 
 // protocolVersion rises when messages change. Parent and child are the same
 // binary, unless somebody replaced it in between.
-const protocolVersion = 2
+const protocolVersion = 3
 
 // Kinds of message, with the fields of each.
 const (
 	// From the parent.
-	kindOpen   = "open"   // Version, Spec
-	kindUnit   = "unit"   // Unit, Count: so many jobs follow
-	kindJob    = "job"    // Unit, Job
-	kindLook   = "look"   // Unit, Count: so many views follow
-	kindView   = "view"   // Unit, View
-	kindText   = "text"   // Unit, Text: to be tokenised
-	kindCancel = "cancel" // Unit
-	kindClose  = "close"
+	kindOpen    = "open"    // Version, Spec
+	kindUnit    = "unit"    // Unit, Count: so many jobs follow
+	kindJob     = "job"     // Unit, Job
+	kindLook    = "look"    // Unit, Count: so many views follow
+	kindView    = "view"    // Unit, View
+	kindPredict = "predict" // Unit, Count: so many jobs follow
+	kindText    = "text"    // Unit, Text: to be tokenised
+	kindSteer   = "steer"   // Unit, Steering; nil ends it
+	kindCancel  = "cancel"  // Unit
+	kindClose   = "close"
 	// From the child.
 	kindOpened   = "opened"   // Version, and Info or Error
 	kindProgress = "progress" // Count tokens
 	kindAnswer   = "answer"   // Unit, Answer
 	kindRows     = "rows"     // Unit, PromptID, and Rows or Error
 	kindTokens   = "tokens"   // Unit, Tokens
+	kindNext     = "next"     // Unit, Values or Error
 	kindDone     = "done"     // Unit, Count tokens, Counters, Error
 	kindClosed   = "closed"   // Error
 )
@@ -54,6 +57,8 @@ type message struct {
 	Rows     []wireRow              `json:"rows,omitempty"`
 	Text     *wireText              `json:"text,omitempty"`
 	Tokens   *wireTokens            `json:"tokens,omitempty"`
+	Steering *inference.Steering    `json:"steering,omitempty"`
+	Values   wireValues             `json:"values,omitempty"`
 }
 
 func (m message) encode() ([]byte, error) {

@@ -135,10 +135,10 @@ func (s *server) serve(ctx context.Context, open Open) error {
 // units runs units until the parent closes, is gone, or errs.
 func (s *server) units(ctx context.Context) error {
 	var (
-		unit    uint64 // in flight or being received
-		want    int
-		looking bool // it is one of views
-		done    = make(chan result, 1)
+		unit uint64 // in flight or being received
+		want int
+		kind string // of its head
+		done = make(chan result, 1)
 	)
 	// leave closes the engine, or leaves it if it does not stop.
 	leave := func(err error) error {
@@ -178,18 +178,17 @@ func (s *server) units(ctx context.Context) error {
 				}
 			case m.Kind == kindClose && s.cancel == nil:
 				return s.out.send(message{Kind: kindClosed, Error: toWire(s.engine.Close())})
-			case m.Kind == kindUnit && s.cancel == nil:
-				unit, want, s.pending, s.views = m.Unit, m.Count, nil, nil
-				looking = false
-			case m.Kind == kindLook && s.cancel == nil:
-				unit, want, s.pending, s.views = m.Unit, m.Count, nil, nil
-				looking = true
-			case m.Kind == kindJob && s.cancel == nil && m.Job != nil && m.Unit == unit && !looking && len(s.pending) < want:
+			case (m.Kind == kindUnit || m.Kind == kindLook || m.Kind == kindPredict) && s.cancel == nil:
+				unit, want, kind, s.pending, s.views = m.Unit, m.Count, m.Kind, nil, nil
+			case m.Kind == kindJob && s.cancel == nil && m.Job != nil && m.Unit == unit && kind != kindLook && len(s.pending) < want:
 				s.pending = append(s.pending, *m.Job)
-				if unit, jobs := unit, s.pending; len(jobs) == want {
-					begin(func(ctx context.Context) result { return s.run(ctx, unit, jobs) })
+				if unit, jobs, work := unit, s.pending, s.run; len(jobs) == want {
+					if kind == kindPredict {
+						work = s.predict
+					}
+					begin(func(ctx context.Context) result { return work(ctx, unit, jobs) })
 				}
-			case m.Kind == kindView && s.cancel == nil && m.View != nil && m.Unit == unit && looking && len(s.views) < want:
+			case m.Kind == kindView && s.cancel == nil && m.View != nil && m.Unit == unit && kind == kindLook && len(s.views) < want:
 				s.views = append(s.views, *m.View)
 				if unit, jobs := unit, s.views; len(jobs) == want {
 					begin(func(ctx context.Context) result { return s.look(ctx, unit, jobs) })
@@ -197,6 +196,9 @@ func (s *server) units(ctx context.Context) error {
 			case m.Kind == kindText && s.cancel == nil && m.Text != nil:
 				unit, want = m.Unit, 0
 				begin(func(context.Context) result { return s.tokenize(m.Unit, *m.Text) })
+			case m.Kind == kindSteer && s.cancel == nil:
+				unit, want = m.Unit, 0
+				begin(func(ctx context.Context) result { return s.steer(ctx, m.Steering) })
 			default:
 				return leave(fmt.Errorf("worker: the parent sent %q out of turn", m.Kind))
 			}

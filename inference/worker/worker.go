@@ -84,7 +84,9 @@ type Engine struct {
 	current inference.Counters // of this one, after its last unit
 	gaps    gaps
 	idle    []data.Attempt // deaths between units, not told yet
-	looking bool           // a question of Activate or Tokenize is open
+	looking bool           // a question of ask is open
+	// steering is in force, in every child; nil for none.
+	steering *inference.Steering
 }
 
 var (
@@ -92,6 +94,8 @@ var (
 	_ inference.Meter     = (*Engine)(nil)
 	_ inference.Activator = (*Engine)(nil)
 	_ inference.Tokenizer = (*Engine)(nil)
+	_ inference.Steerer   = (*Engine)(nil)
+	_ inference.Predictor = (*Engine)(nil)
 )
 
 // Start starts the child and opens its engine; spec is sent as JSON to the
@@ -234,7 +238,7 @@ func (e *Engine) ensure(ctx context.Context) error {
 		e.drop()
 		return fmt.Errorf("restarting the engine: its %s is not what it was when the run began", field)
 	}
-	return nil
+	return e.steerAgain(ctx)
 }
 
 // drop gives up the child, dead or alive.
@@ -302,7 +306,7 @@ func (e *Engine) policy(ctx context.Context, jobs []inference.Job) ([]inference.
 		return nil, errors.New("worker: generate: the engine is closed")
 	}
 	if e.looking {
-		return nil, errors.New("worker: generate: the engine is still giving activations")
+		return nil, errors.New("worker: generate: the engine is still answering another question")
 	}
 	var failures []data.Attempt
 	for try := range 2 {
