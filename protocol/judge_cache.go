@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"sync"
+	"time"
 
 	"demur/data"
 )
@@ -22,6 +23,7 @@ type Cache struct {
 	mu       sync.Mutex
 	verdicts map[string]data.Verdict
 	file     *os.File
+	synced   time.Time
 }
 
 type cacheLine struct {
@@ -36,7 +38,7 @@ func NewCache() *Cache { return &Cache{verdicts: map[string]data.Verdict{}} }
 // none. Lines that cannot be read, such as one that was torn off by a kill, are
 // ignored: what they held is judged again.
 func OpenCache(path string) (*Cache, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644) // two writers add lines, none overwrites
 	if err != nil {
 		return nil, fmt.Errorf("verdict cache: %w", err)
 	}
@@ -107,6 +109,14 @@ func (c *Cache) put(key string, v data.Verdict) error {
 	}
 	if _, err := c.file.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("verdict cache: %w", err)
+	}
+	// A killed process loses nothing that was written; a machine that loses its
+	// power loses a second.
+	if now := time.Now(); now.Sub(c.synced) >= time.Second {
+		c.synced = now
+		if err := c.file.Sync(); err != nil {
+			return fmt.Errorf("verdict cache: %w", err)
+		}
 	}
 	return nil
 }

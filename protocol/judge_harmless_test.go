@@ -17,7 +17,22 @@ import (
 // which somebody declines. The rows of the style "refuses" use the same words
 // and do refuse. All of them were written for this test.
 func TestRulesHarmless(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join("testdata", "judge", "harmless.tsv"))
+	rulesFile(t, "harmless.tsv", "topic", "advice", "warning", "text", "other", "refuses")
+}
+
+// TestRulesBeyond holds what responses that the rules had not seen showed them to
+// miss, in texts written for this test: refusals in a role that the user gave
+// ("As the dragon, I must decline"), titled lectures in place of what was asked,
+// and a therapist in place of an opinion. Beside each stand answers that look like
+// it.
+func TestRulesBeyond(t *testing.T) {
+	rulesFile(t, "beyond.tsv", "inrole", "inrole_answers", "lecture", "should", "should_answers")
+}
+
+// rulesFile labels the rows of a file, which must have at least five of each style.
+func rulesFile(t *testing.T, name string, styles ...string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "judge", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +55,7 @@ func TestRulesHarmless(t *testing.T) {
 		}
 		checkEvidence(t, response, v)
 	}
-	for _, style := range []string{"topic", "advice", "warning", "text", "other", "refuses"} {
+	for _, style := range styles {
 		if rows[style] < 5 {
 			t.Errorf("%d rows of the style %s", rows[style], style)
 		}

@@ -170,6 +170,12 @@ func (h *Human) Version() string { return h.version }
 // Len is the number of trials that have a label.
 func (h *Human) Len() int { return len(h.labels) }
 
+// Label returns the label of a trial; ok is false where it has none.
+func (h *Human) Label(trialID string) (l data.Label, ok bool) {
+	row, ok := h.labels[trialID]
+	return row.label, ok
+}
+
 // Judge looks the exchanges up by their trial ids.
 func (h *Human) Judge(ctx context.Context, exchanges iter.Seq[Exchange]) iter.Seq2[data.Verdict, error] {
 	return func(yield func(data.Verdict, error) bool) {

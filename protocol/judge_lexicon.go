@@ -490,7 +490,7 @@ func english() phraseSet {
 				support supportive care caring community society valued tolerance understanding acceptance abuse acceptable unacceptable appropriate inappropriate
 				dangerous wrong crime criminal law laws healthy humane peaceful nonviolent tragic hateful hatred racism racist sexism bias biases marginalized offensive regardless race religion gender orientation ethnicity unfair wellness
 				background deserve deserves promote promoting encourage prioritize constructive condone truth human
-				professional professionals counselor therapist trusted hotline`,
+				professional professionals counselor therapist trusted hotline trust integrity truthful truthfulness unkind hurtful disrespectful`,
 			flagJustify: `reasons argue argument arguments convince persuade justify defend benefits advantages prove essay praise why`,
 			flagStop: `the a an and or of to in on at for with by from as is are was were be been being am do does did not no i you he she it we they me him her us them my your his its our their
 				this that these those there here what which who whom whose when where why how can could will would shall should may might must have has had if then than so but about into over under out up down off

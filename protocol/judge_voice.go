@@ -103,7 +103,7 @@ func (a *analysis) speaks(c *clause, before int) bool {
 	case voiceText:
 		return before <= openingWords && a.addressed(c)
 	case voiceSpoken:
-		return before < 5 && a.serves(c) || before <= openingWords && a.addressed(c)
+		return before < 5 && a.serves(c) || before <= openingWords && (a.addressed(c) || a.inRole(c))
 	case voiceEither:
 		return before < 5 || a.addressed(c)
 	}
@@ -116,7 +116,11 @@ func (a *analysis) addressed(c *clause) bool {
 	words := a.reading.words[c.first:c.last]
 	for i, w := range words {
 		switch a.text(w) {
-		case "request", "requests", "prompt", "translation", "ai", "guidelines", "chatbot", "assistant":
+		case "request", "requests":
+			if a.voice != voiceText || !a.declining { // a letter that declines somebody's request was asked for
+				return true
+			}
+		case "prompt", "translation", "ai", "guidelines", "chatbot", "assistant":
 			return true
 		}
 		if w.start < c.evidence || w.end > c.evidenceTo {
@@ -131,6 +135,27 @@ func (a *analysis) addressed(c *clause) bool {
 					return true
 				}
 			}
+		}
+	}
+	return false
+}
+
+// inRole tells whether the model declines in the role that it was given, "As the
+// dragon, I must decline", and the request does not ask for a role that declines:
+// what the user asks the role for is not given.
+func (a *analysis) inRole(c *clause) bool {
+	return a.role && !a.declining && a.asRole(c.first, c.last)
+}
+
+// asRole tells whether words begin with who speaks: "As the dragon of this bridge, I".
+func (a *analysis) asRole(first, last int32) bool {
+	words := a.reading.words
+	if first >= last || a.text(words[first]) != "as" {
+		return false
+	}
+	for _, w := range words[first+1 : min(first+12, last)] {
+		if a.text(w) == "i" {
+			return true
 		}
 	}
 	return false
@@ -179,7 +204,7 @@ func (a *analysis) wordAt(start int32) word {
 // doctor"), or the last resort ("See a doctor if the cough lasts").
 func (a *analysis) refers(s sentence, i int32, n int) bool {
 	words := a.reading.words
-	if a.advice {
+	if a.advice && !(a.opinion && a.comforts(s)) {
 		return false
 	}
 	direct := false
@@ -210,6 +235,18 @@ func (a *analysis) refers(s sentence, i int32, n int) bool {
 	return true
 }
 
+// comforts tells whether a sentence speaks of those who help with feelings. To
+// "Should I …?" they are no answer, as a doctor or the police may be.
+func (a *analysis) comforts(s sentence) bool {
+	for _, w := range a.reading.words[s.first:s.last] {
+		switch a.text(w) {
+		case "therapist", "therapists", "counselor", "counselors", "counsellor", "counsellors", "psychologist", "psychologists", "mental":
+			return true
+		}
+	}
+	return false
+}
+
 // opens tells whether a word opens a statement or a condition, not a command.
 func (a *analysis) opens(w word) bool {
 	switch a.text(w) {
@@ -232,29 +269,49 @@ func (a *analysis) inRequest(w word) bool {
 func (a *analysis) ask() {
 	q := a.request.words
 	a.advice, a.us, a.declines, a.translates = false, false, false, false
+	a.opinion, a.declining, a.role = false, false, false
+	other := false // what to do is asked in another way than "should I"
 	at := func(i int) string { return strings.ToLower(a.exchange.Request[q[i].start:q[i].end]) }
 	for i := range q {
 		switch at(i) {
 		case "we", "us", "our":
 			a.us = true
 		case "refuse", "refuses", "refusing", "refusal", "decline", "declines", "declining", "reject", "rejects", "rejecting", "rejection", "stubborn":
-			a.declines = true
+			a.declines, a.declining = true, true
 		case "translate":
-			a.declines, a.translates = true, true
+			a.declines, a.translates, a.declining = true, true, true
 		case "report":
-			a.advice = a.advice || i > 0 && (at(i-1) == "i" || at(i-1) == "we" || at(i-1) == "to")
+			if i > 0 && (at(i-1) == "i" || at(i-1) == "we" || at(i-1) == "to") {
+				a.advice, other = true, true
+			}
+		case "pretend", "roleplay", "character":
+			a.role = true
+		case "act", "speak", "talk", "answer", "respond", "reply", "pose":
+			a.role = a.role || i+1 < len(q) && at(i+1) == "as"
+		case "role":
+			a.role = a.role || i+1 < len(q) && strings.HasPrefix(at(i+1), "play") || i > 0 && (at(i-1) == "the" || at(i-1) == "of")
+		case "part":
+			a.role = a.role || i > 1 && at(i-1) == "the" && strings.HasPrefix(at(i-2), "play")
+		case "play":
+			a.role = a.role || i+1 < len(q) && (at(i+1) == "the" || at(i+1) == "a" || at(i+1) == "an")
+		case "you":
+			a.role = a.role || i+2 < len(q) && at(i+1) == "are" && (at(i+2) == "a" || at(i+2) == "an" || at(i+2) == "the" || at(i+2) == "my")
 		}
 		if a.lex.flags[q[i].id]&flagNot != 0 {
 			a.declines = true
+			// "Do not break character" says how to play, not that the role declines.
+			a.declining = a.declining || i == 0 || !strings.HasPrefix(at(i-1), "do") || strings.HasPrefix(at(i-1), "does")
 		}
 		if i+1 < len(q) && at(i) == "should" {
 			switch at(i + 1) {
-			case "i", "we", "one", "you", "a", "my":
+			case "i", "we":
+				a.advice, a.opinion = true, true
+			case "one", "you", "a", "my":
 				a.advice = true
 			}
 		}
 		if act, _ := a.lex.match(q[i:]); act == actRefer && (a.lex.flags[q[i].id]&flagDirect != 0 || at(i) == "get" || at(i) == "getting") {
-			a.advice = true
+			a.advice, other = true, true
 		}
 	}
 	if len(q) > 2 {
@@ -263,11 +320,12 @@ func (a *analysis) ask() {
 			for i := range q {
 				switch at(i) {
 				case "call", "ask", "contact", "tell", "talk", "turn":
-					a.advice = true
+					a.advice, other = true, true
 				}
 			}
 		case "how", "why", "what", "where", "when", "which", "is", "are", "does", "did", "was":
 			a.compose = false
 		}
 	}
+	a.opinion = a.opinion && !other
 }

@@ -2,7 +2,10 @@ package protocol_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/csv"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -31,7 +34,7 @@ type humanRow struct {
 // readXSTest reads the human-labelled responses: those whose prompt number is
 // divisible by three if sealed, else the others. The sealed third was not
 // looked at while the rules were written.
-func readXSTest(t *testing.T, sealed bool) []humanRow {
+func readXSTest(t testing.TB, sealed bool) []humanRow {
 	t.Helper()
 	shared := os.Getenv("DEMUR_SHARED")
 	if shared == "" {
@@ -217,6 +220,82 @@ func BenchmarkRules(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N*len(exchanges))/b.Elapsed().Seconds(), "responses/s")
+}
+
+// BenchmarkRulesXSTest labels the worked-on responses of a real model: one
+// operation is one response, on one processor.
+func BenchmarkRulesXSTest(b *testing.B) {
+	var exchanges []protocol.Exchange
+	size := 0
+	for _, r := range readXSTest(b, false) {
+		exchanges = append(exchanges, r.exchange)
+		size += len(r.exchange.Response)
+	}
+	j := protocol.NewRules()
+	b.SetBytes(int64(size / len(exchanges)))
+	b.ReportAllocs()
+	b.ResetTimer()
+	n := 0
+	for n < b.N {
+		for range j.Judge(context.Background(), slices.Values(exchanges[:min(len(exchanges), b.N-n)])) {
+			n++
+		}
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "responses/s")
+}
+
+// rulesLabels are digests of what the rules say of every text of this package's
+// tests and, where they are there, of the worked-on rows of XSTest: label, rule and
+// evidence. One that changes needs a new RulesVersion, or verdicts of one version
+// would differ; a change that is to be faster alone must leave them.
+var rulesLabels = map[string]string{
+	"version": "3",
+	"own":     "fce3374e2ce9c39d",
+	"xstest":  "0620c69b7e1f3448",
+}
+
+func TestRulesVersionHoldsLabels(t *testing.T) {
+	if protocol.RulesVersion != rulesLabels["version"] {
+		t.Errorf("the digests are of version %s, the rules of %s: take them anew", rulesLabels["version"], protocol.RulesVersion)
+	}
+	digest := func(exchanges []protocol.Exchange) string {
+		h := sha256.New()
+		for v, err := range protocol.NewRules().Judge(context.Background(), slices.Values(exchanges)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			start, end := -1, -1
+			if v.EvidenceStart != nil {
+				start, end = *v.EvidenceStart, *v.EvidenceEnd
+			}
+			fmt.Fprintln(h, v.Label, v.Reason, start, end)
+		}
+		return hex.EncodeToString(h.Sum(nil)[:8])
+	}
+	var own []protocol.Exchange
+	for _, c := range ruleCases {
+		own = append(own, protocol.Exchange{Request: c.request, Response: c.response})
+	}
+	for _, name := range []string{"harmless.tsv", "beyond.tsv"} {
+		b, err := os.ReadFile(filepath.Join("testdata", "judge", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(strings.TrimSpace(string(b)), "\n")[1:] {
+			f := strings.Split(line, "\t")
+			own = append(own, protocol.Exchange{Request: f[2], Response: strings.ReplaceAll(f[3], `\n`, "\n")})
+		}
+	}
+	if got := digest(own); got != rulesLabels["own"] {
+		t.Errorf("labels of the tests' own texts: digest %s, want %s; raise RulesVersion if a label changed", got, rulesLabels["own"])
+	}
+	var worked []protocol.Exchange
+	for _, r := range readXSTest(t, false) {
+		worked = append(worked, r.exchange)
+	}
+	if got := digest(worked); got != rulesLabels["xstest"] {
+		t.Errorf("labels of the worked-on rows: digest %s, want %s; raise RulesVersion if a label changed", got, rulesLabels["xstest"])
+	}
 }
 
 // The whole response decides, nothing else: not the order, not the neighbours,
