@@ -149,6 +149,7 @@ func Analyse(d *Dataset, o Options) (*Findings, error) {
 	w.correct()
 	w.guarantee()
 	w.shares()
+	w.f.Estimates = append(w.f.Estimates, d.probes...)
 	w.order()
 	return w.f, nil
 }

@@ -38,6 +38,7 @@ type Dataset struct {
 	verdicts  []verdictRow
 	responses []string // by trial, if texts are kept
 	scores    []Score
+	probes    []data.Estimate
 	labelled  []labelledRow // of elsewhere, see AddLabelled
 }
 
@@ -49,6 +50,9 @@ type Score struct {
 	Target    string // what the direction was fitted for: harm, refusal …
 	Site      string // layer and anchor, in words
 	Value     float64
+	// Joined marks the scores by which state, word and act are joined: the harm level
+	// and the refusal rate that the state stands for. They are no estimate apart.
+	Joined bool
 }
 
 type key [16]byte

@@ -75,6 +75,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 			case "criterion_shift", "accuracy_shift", "auc_probe": // need other questions, probes
 				continue
 			}
+			if strings.HasPrefix(m[1], analysis.ProbeMetric) { // of package probes, whose test holds them against the page
+				continue
+			}
 			if !strings.HasPrefix(m[1], "_") && !emitted[m[1]] {
 				t.Errorf("docs/metrics.md speaks of %s, which is never emitted", m[1])
 			}

@@ -28,7 +28,7 @@ import (
 // A Figure is a picture with all that a reader needs beside it.
 type Figure struct {
 	Name    string // for files: accuracy_by_topic
-	Section string // know, say or act
+	Section string // state, know, say or act
 	Title   string
 	Counts  string // how much it rests on
 	Read    string // how to read it, one sentence
@@ -139,6 +139,12 @@ func (f *Findings) Figures() []Figure {
 			}
 			list = append(list, *fig)
 		}
+	}
+	for _, fig := range f.stateFigures() {
+		if fig.width == 0 {
+			fig.width, fig.height = figureWidth, figureHeight
+		}
+		list = append(list, *fig)
 	}
 	return list
 }

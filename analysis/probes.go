@@ -15,7 +15,7 @@ func (w *analysis) probes() {
 	bySite := map[site][]scored{}
 	for _, s := range w.d.scores {
 		request, ok := w.d.ids[s.RequestID]
-		if !ok {
+		if !ok || s.Joined {
 			continue
 		}
 		i, ok := w.a.byPrompt[promptKey{w.a.rank[request], s.Variant}]

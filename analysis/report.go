@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -231,9 +232,12 @@ func (f *Findings) cards() []reportCard {
 }
 
 func (f *Findings) knowCard() reportCard {
+	if c, ok := f.stateCard(); ok {
+		return c
+	}
 	c := reportCard{Class: "know", Ask: "Does it know?"}
 	e := f.find("auc_p_refuse", "", data.Exact, string(f.Options.Fold))
-	probe := f.bestProbe()
+	probe := cmp.Or(f.stateTargets(), f.bestProbe())
 	if e == nil || e.Value == nil {
 		c.Verdict, c.Big, c.BigName = "Not measured", "–", "AUC of P(refuse)"
 		c.Text = "The probability of refusing before a word is written (exact reading) is computed from the logits by the llama.cpp engine. It was not taken here, or one of the two behaviours never occurred."
@@ -420,6 +424,7 @@ func (f *Findings) view(i int, models bool) reportView {
 	v.Confusion = f.confusion()
 	v.Patterns = f.patterns()
 	sections := []reportSection{
+		{Class: "state", Title: "State", Text: f.stateText()},
 		{Class: "know", Title: "Does it know?", Text: "The probability before a word is written: how likely the model is to say that it will refuse, computed exactly at the forced start of its prediction, before anything is sampled (reading exact)."},
 		{Class: "say", Title: "Does it say so?", Text: "The word: what the model predicts about itself, in a context of its own, against what it then does."},
 		{Class: "act", Title: "How does it act?", Text: "The act: what it does, and how surely it does it again."},
@@ -436,9 +441,9 @@ func (f *Findings) view(i int, models bool) reportView {
 			}
 		}
 	}
-	sections[0].Tables = append(sections[0].Tables, f.knowTables()...)
-	sections[1].Tables = append(sections[1].Tables, f.sayTables()...)
-	sections[2].Tables = append(sections[2].Tables, f.actTables()...)
+	for k, tables := range [][]Table{f.stateTables(), f.knowTables(), f.sayTables(), f.actTables()} {
+		sections[k].Tables = append(sections[k].Tables, tables...)
+	}
 	for _, s := range sections {
 		if len(s.Figures)+len(s.Tables) > 0 {
 			v.Sections = append(v.Sections, s)

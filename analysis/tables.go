@@ -408,7 +408,7 @@ func (f *Findings) Tables() []Table {
 			list = append(list, *t)
 		}
 	}
-	list = slices.Concat(list, f.knowTables(), f.sayTables(), f.actTables())
+	list = slices.Concat(list, f.stateTables(), f.knowTables(), f.sayTables(), f.actTables())
 	for _, fig := range f.Figures() {
 		t := fig.Data
 		t.Name, t.Title = fig.Name, fig.Title
