@@ -48,6 +48,10 @@ type tap struct {
 	seen    []bool
 	err     error
 
+	// every, if not nil, is called for every tensor when it has been computed; false
+	// ends the computation of the graph's part, without a sign.
+	every func(tensor uintptr) bool
+
 	names  map[string]bool // of all nodes, while it is found out what there is
 	before []string        // names in the order in which they came, up to l_out-0
 
@@ -126,14 +130,14 @@ func (s *taps) remove(t *tap) {
 // call is llama.cpp's callback. A panic in it would end the process, for it
 // cannot cross C frames.
 //
-// The answer to the second call is always yes: no would skip the rest of a part
-// of the graph without any sign that it did.
+// The answer to the second call is yes but where the conformance suite tries it: no
+// would skip the rest of a part of the graph without any sign that it did.
 func (s *taps) call(tensor, ask, id uintptr) (answer uintptr) {
 	asked := ask&0xff != 0 // a C bool fills one byte of its register
 	s.mu.Lock()
 	t := s.open[id]
 	s.mu.Unlock()
-	if t == nil || tensor == 0 || !t.on && t.steering == nil {
+	if t == nil || tensor == 0 || !t.on && t.steering == nil && t.every == nil {
 		if asked {
 			return 0
 		}
@@ -156,6 +160,9 @@ func (s *taps) call(tensor, ask, id uintptr) (answer uintptr) {
 		return 0
 	}
 	t.take(tensor)
+	if t.every != nil && !t.every(tensor) {
+		return 0
+	}
 	return 1
 }
 
@@ -214,7 +221,7 @@ func (t *tap) wants(tensor uintptr) bool {
 		}
 		t.names[string(name)] = true
 	}
-	return ok && (t.steering.at(layer) != nil || t.copies(layer))
+	return t.every != nil || ok && (t.steering.at(layer) != nil || t.copies(layer))
 }
 
 // copies says whether rows of a layer are to be copied.
@@ -282,6 +289,17 @@ func (t *tap) shape(tensor uintptr) (int, error) {
 // into data or by ggml_backend_tensor_set out of it.
 func (t *tap) move(by, tensor uintptr, row int, data []float32) {
 	purego.SyscallN(by, tensor, uintptr(unsafe.Pointer(&data[0])), uintptr(4*row*t.width), uintptr(4*len(data)))
+}
+
+// read returns all numbers of a tensor as wide as the stream; false for others.
+func (t *tap) read(tensor uintptr) ([]float32, bool) {
+	rows, err := t.shape(tensor)
+	if err != nil || rows == 0 {
+		return nil, err == nil
+	}
+	values := make([]float32, rows*t.width)
+	t.move(t.lib.get, tensor, 0, values)
+	return values, true
 }
 
 // write changes every row of a tensor.
