@@ -83,10 +83,12 @@ func (d osDisk) Create(name string) (file, error) {
 }
 func (d osDisk) Modify(name string) (file, error) { return d.open(name, os.O_RDWR|os.O_APPEND) }
 
+var errIrregular = errors.New("not a regular file")
+
 func (d osDisk) open(name string, flag int) (file, error) {
 	// A directory of somebody else may hold a pipe that never answers, or a link.
 	if info, err := d.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errIrregular}
 	}
 	f, err := d.root.OpenFile(name, flag, 0o666)
 	if err != nil {
@@ -122,6 +124,37 @@ func (d osDisk) ReadDir(name string) ([]string, error) {
 func (d osDisk) SyncDir(name string) error {
 	return syncDir(filepath.Join(d.root.Name(), filepath.FromSlash(name)))
 }
+
+// Here returns an error if the directory has been moved or removed since it was
+// opened, or no longer has the file under that name: the system lets a program
+// write to a file that nobody will find again.
+func (d osDisk) Here(name string, f file) error {
+	gone := func(what string) error {
+		return &fs.PathError{Op: "find", Path: what, Err: errGone}
+	}
+	mine, err := d.root.Stat(".")
+	if err != nil {
+		return gone(d.root.Name())
+	}
+	now, err := os.Stat(d.root.Name())
+	if err != nil || !os.SameFile(mine, now) {
+		return gone(d.root.Name())
+	}
+	open, ok := f.(osFile)
+	if !ok {
+		return nil
+	}
+	a, err := open.Stat()
+	if err != nil {
+		return err
+	}
+	if b, err := d.root.Lstat(name); err != nil || !os.SameFile(a, b) {
+		return gone(name)
+	}
+	return nil
+}
+
+var errGone = errors.New("it was moved or removed while the run was going; put it back and start the same command again")
 
 // Lock takes the lock file for this process, or returns an error that wraps
 // ErrLocked. The operating system drops the lock of a process that ends in any
@@ -278,6 +311,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
+var errLarge = errors.New("more than such a file may have")
+
 // readFile reads a file of at most limit bytes.
 func readFile(d disk, name string, limit int64) ([]byte, error) {
 	f, err := d.Open(name)
@@ -290,7 +325,7 @@ func readFile(d disk, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if size > limit {
-		return nil, fmt.Errorf("%s: %d bytes are more than the %d that such a file may have", name, size, limit)
+		return nil, fmt.Errorf("%s: %d bytes: %w", name, size, errLarge)
 	}
 	b := make([]byte, size)
 	if _, err := io.ReadFull(io.NewSectionReader(f, 0, size), b); err != nil {

@@ -353,6 +353,12 @@ func (j *journal) append(doing string, fr frame) (place, error) {
 	if err != nil {
 		return place{}, fmt.Errorf("%s: %w", doing, err)
 	}
+	if d, ok := j.disk.(interface{ Here(string, file) error }); ok && j.f != nil {
+		if err := d.Here(segmentName(j.index), j.f); err != nil {
+			j.err = fmt.Errorf("%s: %w", doing, err)
+			return place{}, j.err
+		}
+	}
 	if j.f == nil || j.size >= j.limit {
 		if err := j.rotate(); err != nil {
 			j.err = writeError(doing, int64(len(b)), err)

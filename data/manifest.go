@@ -177,7 +177,7 @@ func checkManifest(m Manifest) error {
 	case m.Schema < 1:
 		return errors.New("it has no schema version")
 	case m.Schema > SchemaVersion:
-		return fmt.Errorf("its schema version is %d and this demur reads up to %d; use a later demur", m.Schema, SchemaVersion)
+		return fmt.Errorf("its schema version is %d and this demur reads up to %d; %w", m.Schema, SchemaVersion, ErrNewer)
 	}
 	return nil
 }
@@ -188,15 +188,33 @@ func readManifest(d disk) (Manifest, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Manifest{}, fmt.Errorf("no run is here: %w", err)
 	}
-	if err != nil {
+	if errors.Is(err, errIrregular) || errors.Is(err, errLarge) {
+		return Manifest{}, &manifestError{err}
+	}
+	if err != nil { // the file may be as good as ever
 		return Manifest{}, err
 	}
 	m, err := parseManifest(b)
-	if err != nil {
+	if errors.Is(err, ErrNewer) {
 		return Manifest{}, fmt.Errorf("%s: %w", manifestName, err)
+	}
+	if err != nil {
+		return Manifest{}, &manifestError{err}
 	}
 	return m, nil
 }
+
+// ErrNewer is the kind of the error for a run that a later version wrote.
+var ErrNewer = errors.New("use a later demur")
+
+// A manifestError is a manifest that cannot be one.
+type manifestError struct{ err error }
+
+func (e *manifestError) Error() string {
+	return fmt.Sprintf("%s is %v: %v; nothing was changed: restore it from a copy, or start again in another directory", manifestName, ErrCorrupt, e.err)
+}
+
+func (e *manifestError) Unwrap() []error { return []error{ErrCorrupt, e.err} }
 
 func parseManifest(b []byte) (Manifest, error) {
 	var m Manifest

@@ -322,6 +322,69 @@ func TestLostJournalIsDamage(t *testing.T) {
 	}
 }
 
+func TestDamagedManifest(t *testing.T) {
+	for content, want := range map[string]error{
+		"":                                      data.ErrCorrupt,
+		"{":                                     data.ErrCorrupt,
+		"[]":                                    data.ErrCorrupt,
+		`{"schema_version": 1}`:                 data.ErrCorrupt,
+		`{"schema_version": 0, "run_id": "a"}`:  data.ErrCorrupt,
+		`{"schema_version": 1, "run_id": "/a"}`: data.ErrCorrupt,
+		`{"schema_version": 99, "run_id": "a"}`: data.ErrNewer,
+	} {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, "manifest.json"), []byte(content), 0o644))
+		for name, open := range map[string]func() (*data.Run, error){
+			"OpenRun": func() (*data.Run, error) { return data.OpenRun(dir) },
+			"Reopen":  func() (*data.Run, error) { return data.Reopen(dir) },
+			"Resume":  func() (*data.Run, error) { return data.Resume(dir, manifest()) },
+		} {
+			if _, err := open(); !errors.Is(err, want) || !strings.Contains(err.Error(), "manifest.json") {
+				t.Errorf("%s of %q: error %v, want %v", name, content, err, want)
+			}
+		}
+		if got := snapshot(t, dir); len(got) != 1 {
+			t.Errorf("%q: files %d, want the manifest alone", content, len(got))
+		}
+	}
+}
+
+// A unit that is written where nobody will find it is no unit done.
+func TestDirectoryTakenAway(t *testing.T) {
+	for name, take := range map[string]func(dir string) error{
+		"moved":           func(dir string) error { return os.Rename(dir, dir+"-moved") },
+		"removed":         os.RemoveAll,
+		"journal removed": func(dir string) error { return os.RemoveAll(filepath.Join(dir, "journal")) },
+		"another put in its place": func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+"-moved"), os.MkdirAll(filepath.Join(dir, "journal"), 0o755))
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "run")
+		r, err := data.Create(dir, manifest(), requests(2))
+		must(t, err)
+		must(t, r.Commit(unit("r1", 1)))
+		must(t, take(dir))
+		if err := r.Commit(unit("r2", 1)); err == nil || !strings.Contains(err.Error(), "moved or removed") {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if r.Done("unit-r2") {
+			t.Errorf("%s: the unit counts as done", name)
+		}
+		_ = r.Close()
+		if name != "moved" {
+			continue
+		}
+		must(t, os.Rename(dir+"-moved", dir))
+		r, err = data.Resume(dir, manifest())
+		must(t, err)
+		if !r.Done("unit-r1") || r.Done("unit-r2") {
+			t.Error("put back, it does not go on where it was")
+		}
+		must(t, r.Commit(unit("r2", 1)))
+		must(t, r.Close())
+	}
+}
+
 func TestCheckJournalCounts(t *testing.T) {
 	dir := t.TempDir()
 	m := manifest()
