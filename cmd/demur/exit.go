@@ -66,7 +66,7 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.Is(err, inference.ErrUnavailable):
 		return exitUnavailable
-	case errors.As(err, &plan), errors.Is(err, data.ErrLocked):
+	case errors.As(err, &plan), errors.Is(err, data.ErrLocked), errors.Is(err, data.ErrNewer):
 		return exitUsage
 	case errors.Is(err, data.ErrDiskFull), errors.Is(err, syscall.ENOSPC):
 		return exitIncomplete

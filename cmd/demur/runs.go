@@ -11,7 +11,7 @@ import (
 	"demur/data"
 )
 
-// openFinished opens a run directory whose tables are there.
+// openFinished opens a run directory whose tables are there, as they were written.
 func openFinished(dir string) (*data.Run, error) {
 	if _, err := os.Stat(filepath.Join(dir, "manifest.json")); err != nil {
 		return nil, notARun(dir, err)
@@ -20,8 +20,13 @@ func openFinished(dir string) (*data.Run, error) {
 	if err != nil {
 		return nil, dataError(err)
 	}
-	if !data.HasTable(dir, data.Trials) {
-		m := run.Manifest()
+	m := run.Manifest()
+	if len(m.Tables) > 0 {
+		// A table that is missing or was changed would be left out in silence.
+		if err := tablesHold(dir, m); err != nil {
+			return nil, errors.Join(err, run.Close())
+		}
+	} else if !data.HasTable(dir, data.Trials) {
 		return nil, errors.Join(withCode(exitIncomplete, withHint(fmt.Errorf("%s is not finished: it has no tables yet", dir),
 			fmt.Sprintf("continue it with the command that began it (demur run --model %s … --out %s)", m.Model.Name, dir))), run.Close())
 	}
@@ -41,25 +46,28 @@ func notARun(dir string, err error) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return usage(err)
 	}
-	inside, gerr := filepath.Glob(filepath.Join(dir, "*", "manifest.json"))
-	if gerr != nil || len(inside) == 0 {
-		return usage(fmt.Errorf("%s is no run directory: it holds no manifest.json", dir))
-	}
 	var names []string
-	for _, path := range inside {
-		names = append(names, filepath.Dir(path))
+	entries, _ := os.ReadDir(dir) // what cannot be listed holds no runs to name
+	for _, entry := range entries {
+		inside := filepath.Join(dir, entry.Name())
+		if _, err := os.Stat(filepath.Join(inside, "manifest.json")); err == nil && len(names) < 20 {
+			names = append(names, inside)
+		}
+	}
+	if len(names) == 0 {
+		return usage(fmt.Errorf("%s is no run directory: it holds no manifest.json", dir))
 	}
 	return usage(fmt.Errorf("%s is no run directory but holds some: name one of %s", dir, strings.Join(names, ", ")))
 }
 
-// dataError leaves errors that mean damage, a full disk or another process their
-// own exit codes; all else is usage.
+// dataError leaves errors that mean damage, a full disk, another process or no
+// permission their own exit codes; all else is usage.
 func dataError(err error) error {
 	var c *coded
 	if errors.As(err, &c) {
 		return err
 	}
-	if errors.Is(err, data.ErrCorrupt) || errors.Is(err, data.ErrDiskFull) || errors.Is(err, data.ErrLocked) {
+	if errors.Is(err, data.ErrCorrupt) || errors.Is(err, data.ErrDiskFull) || errors.Is(err, data.ErrLocked) || errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	return usage(err)
