@@ -33,6 +33,10 @@ func loadRequests(name string, o data.Options) (data.Set, error) {
 	if err != nil {
 		return data.Set{}, err
 	}
+	if o.Format != "" || o.Preset != "" || len(o.Columns) > 0 {
+		return data.Set{}, usage(withHint(fmt.Errorf("--format, --preset and --columns say how a file is read, but %s is the built-in request set", name),
+			"leave them out, or name a file with its folder: ./"+name))
+	}
 	return data.Set{Name: "built-in " + name, Digest: data.DigestRequests(rows), Requests: rows}, nil
 }
 
@@ -87,7 +91,7 @@ func newRequestsList(e *env) *cobra.Command {
 				return err
 			}
 			for _, r := range set.Requests {
-				fmt.Fprintf(e.stdout, "%s\t%s\t%s\t%d", plain(r.ID), plain(r.Variant), plain(r.Topic), r.Harm)
+				fmt.Fprintf(e.stdout, "%s\t%s\t%s\t%d", cell(r.ID), cell(r.Variant), cell(r.Topic), r.Harm)
 				if showText {
 					fmt.Fprintf(e.stdout, "\t%q", r.Text)
 				}
