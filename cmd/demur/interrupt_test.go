@@ -190,6 +190,70 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// Before any unit was begun there is nothing to wait for.
+func TestInterruptBeforeTheFirstUnitStopsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	args, out := slowRun(t, dir)
+	// An engine that takes a minute to open.
+	if err := os.WriteFile(filepath.Join(dir, "script.json"), []byte(`{"seed": 3, "open_time": 60000000000}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, said := start(t, args...)
+	for range 600 { // the folder is made just before the engine is opened
+		if _, err := os.Stat(out); err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	time.Sleep(300 * time.Millisecond)
+	begun := time.Now()
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	code := exitCodeOf(c.Wait())
+	if took := time.Since(begun); code != exitInterrupted || took > 20*time.Second || strings.Contains(said(), "unit") {
+		t.Errorf("exit code %d after %v, want %d at once\n%s", code, took, exitInterrupted, said())
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("an empty run directory is left behind")
+	}
+}
+
+// A run directory that is moved or removed under a run is noticed at the next unit,
+// not at the end, when all would have been for nothing.
+func TestRunDirectoryTakenAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for some seconds")
+	}
+	for name, take := range map[string]func(out string) error{
+		"removed":         os.RemoveAll,
+		"moved":           func(out string) error { return os.Rename(out, out+"-moved") },
+		"journal removed": func(out string) error { return os.RemoveAll(filepath.Join(out, "journal")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			args, out := slowRun(t, t.TempDir())
+			c, said := start(t, args...)
+			waitForUnit(t, out)
+			if err := take(out); err != nil {
+				t.Fatal(err)
+			}
+			if code := exitCodeOf(c.Wait()); code != exitError || !strings.Contains(said(), "moved or removed") || strings.Contains(said(), "goroutine") {
+				t.Errorf("exit code %d, want %d\n%s", code, exitError, said())
+			}
+			if name != "moved" {
+				return
+			}
+			if err := os.Rename(out+"-moved", out); err != nil {
+				t.Fatal(err)
+			}
+			c, said = start(t, args...)
+			if err := c.Wait(); err != nil || !strings.Contains(said(), "units are done") {
+				t.Errorf("put back: %v\n%s", err, said())
+			}
+		})
+	}
+}
+
 // A pipe into which nothing is written blocks the reading of requests, which knows no
 // context: the third interrupt ends the process all the same.
 func TestInterruptThriceEndsTheProcess(t *testing.T) {

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,14 +31,18 @@ func main() {
 
 // mainCode runs one command and returns its exit code.
 func mainCode(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, interrupted, stop := interruptible(stderr)
+	defer outlivePipe()()
+	e := &env{stdin: stdin, stderr: stderr, asking: new(atomic.Bool)}
+	ctx, stop := e.interruptible()
 	defer stop()
-	root := newRoot(&env{stdin: stdin, stdout: stdout, stderr: stderr, stop: interrupted})
+	out := newOutput(stdout)
+	e.stdout = out
+	root := newRoot(e)
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	root.SetOut(out)
 	root.SetErr(stderr)
-	return report(stderr, root.ExecuteContext(ctx))
+	return report(stderr, out.outcome(root.ExecuteContext(ctx)))
 }
 
 // An env is what a command may touch outside of itself.
@@ -44,6 +50,7 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	stop           <-chan struct{} // closed at the first interrupt
+	asking         *atomic.Bool    // a unit is in flight, whose end is worth waiting for
 }
 
 // say writes a line of talk to standard error.
@@ -51,35 +58,50 @@ func (e *env) say(format string, args ...any) {
 	fmt.Fprintln(e.stderr, "demur: "+plain(fmt.Sprintf(format, args...)))
 }
 
-// interruptible returns a context that the second interrupt cancels and a
-// channel that the first one closes. The third ends the process.
-func interruptible(stderr io.Writer) (context.Context, <-chan struct{}, func()) {
+// patience is how long a command that was told to stop may take, before the
+// process ends whatever it is doing: not all work knows a context, and a pipe
+// without a writer may block for ever. All that was reported as finished is synced.
+const patience = 3 * time.Second
+
+// interruptible returns a context that an interrupt cancels. While a unit is in
+// flight the first interrupt only closes e.stop, and the second cancels; one more
+// ends the process.
+func (e *env) interruptible() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	stopping, done := make(chan struct{}), make(chan struct{})
+	e.stop = stopping
 	go func() {
+		var late <-chan time.Time
 		for n := 1; ; n++ {
 			select {
 			case <-done:
 				return
+			case <-late:
+				os.Exit(exitInterrupted)
 			case <-signals:
 			}
-			switch n {
-			case 1:
-				fmt.Fprintln(stderr, "\ndemur: finishing the unit in flight; interrupt again to stop now")
+			asking := e.asking.Load()
+			switch {
+			case n == 1 && asking:
+				fmt.Fprintln(e.stderr, "\ndemur: finishing the unit in flight; interrupt again to stop now")
 				close(stopping)
-			case 2:
-				fmt.Fprintln(stderr, "\ndemur: stopping now")
+			case n == 1 || n == 2 && ctx.Err() == nil:
+				fmt.Fprintln(e.stderr, "\ndemur: stopping now")
+				if n == 1 {
+					close(stopping)
+				}
+				if !asking {
+					late = time.After(patience)
+				}
 				cancel()
 			default:
-				// What knows no context, such as a pipe without a writer, may block for
-				// ever. All that was reported as finished is synced.
 				os.Exit(exitInterrupted)
 			}
 		}
 	}()
-	return ctx, stopping, func() {
+	return ctx, func() {
 		signal.Stop(signals)
 		close(done)
 		cancel()
@@ -149,7 +171,11 @@ func report(stderr io.Writer, err error) int {
 	if errors.As(err, &h) {
 		hint = h.Hint()
 	}
-	if message := err.Error(); message != "" {
+	message := err.Error()
+	if errors.Is(err, context.Canceled) && !errors.As(err, new(*coded)) {
+		message = "stopped before the end"
+	}
+	if message != "" {
 		fmt.Fprintln(stderr, "demur: "+plain(message))
 	}
 	if hint != "" {

@@ -235,13 +235,13 @@ func writable(dir string) (made string, err error) {
 // noStrangers refuses a folder that is no run but holds files under the names
 // that a run would write: they would be replaced.
 func noStrangers(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*.parquet"))
-	if err != nil {
-		names = nil // the name of the folder is no pattern
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return usage(fmt.Errorf("output folder: %w", err))
 	}
-	for _, name := range append(names, filepath.Join(dir, "summary.json"), filepath.Join(dir, "report.html")) {
-		if _, err := os.Lstat(name); err == nil {
-			return usage(withHint(fmt.Errorf("%s is no run directory, but holds %s, which a run could replace", dir, filepath.Base(name)),
+	for _, entry := range entries {
+		if name := entry.Name(); strings.HasSuffix(name, ".parquet") || name == "summary.json" || name == "report.html" {
+			return usage(withHint(fmt.Errorf("%s is no run directory, but holds %s, which a run could replace", dir, name),
 				"name another folder with --out; if this was a run, restore its manifest.json"))
 		}
 	}
@@ -347,11 +347,13 @@ func (s *session) ask(ctx context.Context, o runOptions) error {
 	if o.retryErrors {
 		retry = s.run.Failed
 	}
+	s.env.asking.Store(true)
 	err := protocol.Run(ctx, s.engine, s.work, s.run, protocol.RunOptions{
 		Stop:     s.env.stop,
 		Retry:    retry,
 		Finished: func(u data.Unit) { s.meter.finished(len(u.Trials)) },
 	})
+	s.env.asking.Store(false)
 	summary := s.meter.close()
 	if err != nil {
 		if errors.Is(err, protocol.ErrStopped) || ctx.Err() != nil {
