@@ -143,6 +143,7 @@ Exit codes:
 		root.AddCommand(add(e))
 	}
 	wrapArgs(root)
+	completeAll(root)
 	return root
 }
 
