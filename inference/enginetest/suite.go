@@ -100,6 +100,8 @@ func checks() []check {
 		{"scores", (*suite).checkScores},
 		{"scores drawn", (*suite).checkScoresDrawn},
 		{"logprobs", (*suite).checkLogprobs},
+		{"distributions", (*suite).checkDistributions},
+		{"steering", (*suite).checkSteering},
 		{"overflow", (*suite).checkOverflow},
 		{"cancellation", (*suite).checkCancellation},
 		{"early end", (*suite).checkEarlyEnd},

@@ -523,6 +523,11 @@ func TestSuiteFindsWrongEngines(t *testing.T) {
 		w.Scripted = e
 		return w
 	}
+	openStreamed := func(t *testing.T, x *streamed) inference.Engine {
+		w := &wrong{}
+		open(t, w)
+		return x.on(w)
+	}
 	used := map[string]bool{}
 	for name, test := range wrongs() {
 		used[test.by] = true
@@ -534,6 +539,26 @@ func TestSuiteFindsWrongEngines(t *testing.T) {
 				return
 			}
 			t.Logf("found: %.300s", r.said[0])
+		})
+	}
+	for name, test := range wrongStreams() {
+		used[test.by] = true
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := judge(byName[test.by], func() inference.Engine { return openStreamed(t, test.make()) })
+			if !r.failed || r.skipped {
+				t.Errorf("check %q finds nothing wrong", test.by)
+				return
+			}
+			t.Logf("found: %.300s", r.said[0])
+		})
+	}
+	for name, c := range byName {
+		t.Run("right engine that is steered/"+name, func(t *testing.T) {
+			t.Parallel()
+			if r := judge(c, func() inference.Engine { return openStreamed(t, &streamed{}) }); r.failed || r.skipped && (name == "steering" || name == "distributions") {
+				t.Errorf("check %q: %s", name, strings.Join(r.said, "\n"))
+			}
 		})
 	}
 	for name, c := range byName {
