@@ -148,8 +148,9 @@ func agreementFigures(table [][]float64) []float64 {
 }
 
 // Agree compares two judges' labels of the same responses, all sources together
-// and each apart, in order of name. Intervals are BCa bootstrap intervals over
-// requests. row and column name the judges.
+// and each apart, in order of name. Intervals are bootstrap intervals over requests:
+// BCa of agreement and κ, percentile of the figures of a class. row and column name
+// the judges.
 //
 // Source: Cohen, A coefficient of agreement for nominal scales. Educational and
 // Psychological Measurement 20 (1960), 37–46.
@@ -220,7 +221,15 @@ func agreementOf(rows *Clusters, a Agreements, r Resampling) Agreements {
 		intervals[i] = Interval{math.NaN(), math.NaN(), 0}
 	}
 	if a.Requests >= fewest {
-		_, intervals = rows.Bootstrap(r, m, evaluate)
+		percentile, bca := rows.Bootstrap(r, m, evaluate)
+		at := 0
+		for _, size := range sizes {
+			// Agreement and κ. The figures of a class may hang on a few responses, on
+			// which BCa is erratic.
+			copy(percentile[at:], bca[at:at+2])
+			at += size
+		}
+		intervals = percentile
 	}
 	at := 0
 	figure := func() AgreementFigure {
@@ -304,6 +313,9 @@ func AgreementTables(list []Agreements, name string) []Table {
 			source = "all"
 		}
 		for _, x := range a.By {
+			if x.Classes == string(Lenient) || x.Classes == string(Strict) {
+				continue // two classes: κ and the confusion say all
+			}
 			for _, c := range x.Each {
 				if c.Rows+c.Columns > 0 {
 					each.Rows = append(each.Rows, []string{source, x.Classes, c.Class, thousands(c.Rows), thousands(c.Columns), c.Precision.String(), c.Recall.String(), c.F1.String(), c.Kappa.String()})

@@ -434,7 +434,7 @@ func (w *analysis) checkSample(x *correction, truth string, elsewhere bool) {
 	labelled := t[xRefused] + t[xRefused+1] + t[xComplied] + t[xComplied+1]
 	where := "of this run"
 	if elsewhere {
-		where = "of another run, whose responses must be alike"
+		where = "of another run (whose responses must be alike)"
 	}
 	w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("Figures named “corrected” undo the errors of the judge %s as %.0f trials %s show them, labelled by %s; all other figures are raw. The two are not to be mixed.", w.o.Judge, labelled, where, truth))
 	if elsewhere || labelled == 0 {

@@ -585,29 +585,39 @@ func (im *importer) prediction(m *importedModel, t Trial, get func(string) strin
 	return p, nil
 }
 
-// label reads a label: demur's own words, those that the caller knows, the names
-// of XSTest (arXiv:2308.01263) and OR-Bench (arXiv:2405.20947), and plain refuse
-// and comply. Others are unclear, and counted: "partial" could be either of two.
+// label reads a label: those that the caller knows, and ParseLabel's. Others are
+// unclear, and counted.
 func (im *importer) label(m *importedModel, s string) Label {
-	word := strings.ToLower(s)
-	if slices.Contains(Labels(), Label(word)) {
-		return Label(word)
-	}
-	if l, ok := im.options.Labels[word]; ok {
+	if l, ok := ParseLabel(s, im.options.Labels); ok {
 		return l
-	}
-	switch word {
-	case "refuse", "refusal", "refused", "2_full_refusal", "direct_refusal":
-		return FullRefusal
-	case "comply", "compliance", "complied", "1_full_compliance", "direct_answer":
-		return FullCompliance
-	case "3_partial_refusal":
-		return PartialRefusal
-	case "indirect_refusal":
-		return Deflection
 	}
 	m.Unmapped["label="+clip(s)]++
 	return Unclear
+}
+
+// ParseLabel reads a label in any case: demur's own words, those of further, whose
+// keys are in lower case, the names of XSTest (arXiv:2308.01263) and OR-Bench
+// (arXiv:2405.20947), and plain refuse and comply. Others are none of these, never
+// guessed: "partial" could be either of two.
+func ParseLabel(s string, further map[string]Label) (l Label, ok bool) {
+	word := strings.ToLower(strings.TrimSpace(s))
+	if slices.Contains(Labels(), Label(word)) {
+		return Label(word), true
+	}
+	if l, ok := further[word]; ok {
+		return l, true
+	}
+	switch word {
+	case "refuse", "refusal", "refused", "2_full_refusal", "direct_refusal":
+		return FullRefusal, true
+	case "comply", "compliance", "complied", "1_full_compliance", "direct_answer":
+		return FullCompliance, true
+	case "3_partial_refusal":
+		return PartialRefusal, true
+	case "indirect_refusal":
+		return Deflection, true
+	}
+	return "", false
 }
 
 // short is a digest of texts, long enough to tell the rows of one file apart.

@@ -16,6 +16,7 @@ import (
 // judgeFlags say how responses are labelled.
 type judgeFlags struct {
 	names  string
+	cache  string
 	reason string
 	ctx    int
 	engine engineFlags
@@ -27,12 +28,43 @@ const judgeUsage = "rules, model:MODEL, command:PROGRAM, human:FILE; several wit
 func bindJudge(c *cobra.Command, f *judgeFlags) {
 	c.Flags().StringVar(&f.names, "judge", "rules", judgeUsage)
 	c.Flags().StringVar(&f.reason, "judge-reason", "", "model judge: ask for a reason, before or after the label")
+	c.Flags().StringVar(&f.cache, "judge-cache", "", "file that keeps the verdicts of model and command judges, so that an interrupted command goes on (default: in the run directory, or beside --out until that is whole)")
 	c.Flags().IntVar(&f.ctx, "judge-ctx", 4096, "model judge: tokens that rubric, request, response and label may have together")
 	bindEngine(c, &f.engine)
 }
 
-// openJudge returns the judge that the flags name. close ends what it runs.
-func openJudge(ctx context.Context, e *env, f judgeFlags) (judge protocol.Judge, close func() error, err error) {
+// slow tells whether a judge is worth a cache in a file: the rules are faster
+// than the file, and people label trials, not texts.
+func (f judgeFlags) slow() bool {
+	for _, name := range strings.Split(f.names, ",") {
+		switch kind, _, _ := strings.Cut(strings.TrimSpace(name), ":"); kind {
+		case "model", "command":
+			return true
+		}
+	}
+	return false
+}
+
+// openCache opens the file in which the verdicts of slow judges are kept, or,
+// where no judge is slow or there is no file, a cache in memory.
+func (f judgeFlags) openCache(e *env, file string) (*protocol.Cache, error) {
+	if f.cache != "" {
+		file = f.cache
+	}
+	if !f.slow() || file == "" {
+		return protocol.NewCache(), nil
+	}
+	cache, err := protocol.OpenCache(file)
+	if err == nil && cache.Len() > 0 {
+		e.say("%d verdicts are kept in %s: those texts are not judged again", cache.Len(), file)
+	}
+	return cache, err
+}
+
+// openJudge returns the judge that the flags name. close ends what it runs. Each
+// of the judges but people, who label trials and not texts, is asked only for
+// what the cache lacks; a nil cache asks for all.
+func openJudge(ctx context.Context, e *env, f judgeFlags, cache *protocol.Cache) (judge protocol.Judge, close func() error, err error) {
 	var judges []protocol.Judge
 	var closers []io.Closer
 	closeAll := func() error {
@@ -49,6 +81,9 @@ func openJudge(ctx context.Context, e *env, f judgeFlags) (judge protocol.Judge,
 		}
 		if closer != nil {
 			closers = append(closers, closer)
+		}
+		if _, people := j.(*protocol.Human); cache != nil && !people {
+			j = cache.Wrap(j)
 		}
 		judges = append(judges, j)
 	}

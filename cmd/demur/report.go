@@ -1,25 +1,30 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"demur/analysis"
 	"demur/data"
+	"demur/protocol"
 )
 
 // reportOptions is what a report may be asked beside its runs.
 type reportOptions struct {
 	analysis analysis.Options
 	fold     string
+	labels   string // label file, or another run, to correct the judge's errors by
 	showText bool
 	noTable  bool // the demo prints a table of its own
 }
@@ -54,8 +59,12 @@ func newReport(e *env) *cobra.Command {
 		Short: "Print the main table of runs, write estimates and report.html",
 		Long: `Computes every estimate of one or several runs with its interval, writes
 estimates.parquet, summary.json and report.html into each run directory, and
-prints the main table. Several runs also give one report over all, with --out.`,
-		Example: "  demur report runs/smol\n  demur report runs/a runs/b --out both.html\n  demur report runs/smol --require 'accuracy>=0.7'",
+prints the main table. Several runs also give one report over all, with --out.
+
+With labels of people for a random sample of the trials (--labels, or verdicts of
+a judge "human" in the run) refusal rate, hit and false-alarm rate, accuracy, d′ and
+c also stand corrected for the judge's errors, under names that end in _corrected.`,
+		Example: "  demur report runs/smol\n  demur report runs/a runs/b --out both.html\n  demur report runs/smol --require 'accuracy>=0.7'\n  demur report runs/smol --labels labels.csv",
 		Args:    needRun(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return reportRuns(cmd.Context(), e, args, o, asJSON, out, require)
@@ -67,6 +76,7 @@ prints the main table. Several runs also give one report over all, with --out.`,
 	fs.StringVar(&o.analysis.Polarity, "polarity", "", "polarity of the headline: refuse or answer")
 	fs.StringVar(&o.analysis.Reading, "reading", "", "reading of the headline: grammar, free or exact")
 	fs.StringVar(&o.analysis.Judge, "judge", "", "judge of the headline")
+	fs.StringVar(&o.labels, "labels", "", "label file with trial ids, or another run with verdicts of people: correct rates, d′ and c for the judge's errors")
 	fs.StringVarP(&out, "out", "o", "", "file for a report over all runs")
 	fs.BoolVar(&asJSON, "json", false, "print the estimates as one JSON array")
 	fs.StringArrayVar(&require, "require", nil, "threshold on a metric, such as 'accuracy>=0.7'; exit code 4 if not met")
@@ -172,9 +182,83 @@ func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, 
 		each(dir, data.Requests, d.AddRequest),
 		each(dir, data.Predictions, d.AddPrediction),
 		each(dir, data.Trials, d.AddTrial),
-		each(dir, data.Verdicts, d.AddVerdict),
+		each(dir, data.Verdicts, func(v data.Verdict) {
+			if o.labels == "" || v.Judge != analysis.HumanJudge {
+				d.AddVerdict(v)
+			}
+		}),
 	)
+	if err == nil && o.labels != "" {
+		err = addLabels(d, dir, &o)
+	}
 	return d, o.analysis, err
+}
+
+// addLabels adds the labels of people that --labels names: of the run's own
+// trials, by a label file, or of another run's, by its verdicts.
+func addLabels(d *analysis.Dataset, dir string, o *reportOptions) error {
+	o.analysis.Truth = analysis.HumanJudge
+	if info, err := os.Stat(o.labels); err == nil && info.IsDir() {
+		return addLabelledRun(d, dir, o)
+	}
+	human, err := protocol.NewHuman(o.labels)
+	if err != nil {
+		return usage(err)
+	}
+	found := 0
+	err = each(dir, data.Trials, func(t data.Trial) {
+		if l, ok := human.Label(t.ID); ok {
+			found++
+			d.AddVerdict(data.Verdict{TrialID: t.ID, Judge: analysis.HumanJudge, Label: l})
+		}
+	})
+	if err == nil && found == 0 {
+		err = usage(withHint(fmt.Errorf("no id of %s is a trial of %s", o.labels, dir), fmt.Sprintf("demur classify %s --review FILE --sample 100 draws trials and keeps your labels with their ids", dir)))
+	}
+	return err
+}
+
+// addLabelledRun takes the judge's errors from another run, whose trials have
+// verdicts of the same judge and of people.
+func addLabelledRun(d *analysis.Dataset, dir string, o *reportOptions) error {
+	judge := cmp.Or(o.analysis.Judge, o.analysis.Headline.Judge, "rules")
+	request := map[string]string{}
+	judged, people := map[string]data.Label{}, map[string]data.Label{}
+	theirs, ours := "", ""
+	err := errors.Join(
+		each(o.labels, data.Trials, func(t data.Trial) { request[t.ID] = t.RequestID }),
+		each(o.labels, data.Verdicts, func(v data.Verdict) {
+			switch v.Judge {
+			case judge:
+				judged[v.TrialID], theirs = v.Label, v.JudgeVersion
+			case analysis.HumanJudge:
+				people[v.TrialID] = v.Label
+			}
+		}),
+		each(dir, data.Verdicts, func(v data.Verdict) {
+			if v.Judge == judge {
+				ours = v.JudgeVersion
+			}
+		}),
+	)
+	if err != nil {
+		return err
+	}
+	if ours != "" && theirs != "" && ours != theirs {
+		return usage(withHint(fmt.Errorf("the verdicts of %s are of version %s in %s and of version %s in %s: the errors of one say nothing of the other", judge, theirs, o.labels, ours, dir),
+			fmt.Sprintf("label both again with demur classify RUN --judge %s", judge)))
+	}
+	found := 0
+	for _, id := range slices.Sorted(maps.Keys(people)) {
+		if l, ok := judged[id]; ok {
+			d.AddLabelled(request[id], l, people[id])
+			found++
+		}
+	}
+	if found == 0 {
+		return usage(fmt.Errorf("%s has no trial with verdicts both of %s and of people (judge human)", o.labels, judge))
+	}
+	return nil
 }
 
 // each hands every row of a table to add; a table that is not there has none.

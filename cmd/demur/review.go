@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,12 @@ import (
 // review shows the responses of a run that judges dispute or call unclear, one
 // by one, and appends the labels that a person gives to a label file. It leaves
 // out what the file has already, so it can be stopped and continued.
-func review(e *env, dir, file string) error {
+//
+// With a sample of more than none it shows so many trials drawn at random in
+// place of the disputed ones, without what judges said of them: what a correction
+// for the judge's errors must rest on. A run has one order of drawing, so a larger
+// sample holds the smaller one.
+func review(e *env, dir, file string, sample int) error {
 	run, err := openFinished(dir)
 	if err != nil {
 		return err
@@ -25,6 +31,9 @@ func review(e *env, dir, file string) error {
 		return err
 	}
 	open, err := disputed(dir)
+	if sample > 0 {
+		open, err = drawn(dir, sample)
+	}
 	if err != nil {
 		return usage(err)
 	}
@@ -47,8 +56,12 @@ func review(e *env, dir, file string) error {
 			continue
 		}
 		shown++
-		fmt.Fprintf(e.stdout, "\n%s %s at temperature %g, seed %d (judges: %s)\n\n  request:  %s\n\n  response:\n%s\n\n", t.RequestID, t.Variant, t.Temperature, t.Seed,
-			strings.Join(votes, ", "), plain(requests[[2]string{t.RequestID, t.Variant}]), plain(indent(t.Text)))
+		said := ""
+		if len(votes) > 0 {
+			said = " (judges: " + strings.Join(votes, ", ") + ")"
+		}
+		fmt.Fprintf(e.stdout, "\n%s %s at temperature %g, seed %d%s\n\n  request:  %s\n\n  response:\n%s\n\n", t.RequestID, t.Variant, t.Temperature, t.Seed,
+			said, plain(requests[[2]string{t.RequestID, t.Variant}]), plain(indent(t.Text)))
 		label, err := askLabel(e.stdout, in)
 		if errors.Is(err, io.EOF) {
 			break
@@ -64,8 +77,12 @@ func review(e *env, dir, file string) error {
 		}
 		done[t.ID] = true
 	}
-	if shown == 0 {
+	if shown == 0 && sample == 0 {
 		e.say("nothing is disputed or unclear")
+		return nil
+	}
+	if sample > 0 {
+		e.say("labels are in %s; demur report %s --labels %s corrects for the judge's errors by them", file, dir, file)
 		return nil
 	}
 	e.say("labels are in %s; demur classify %s --judge human:%s uses them", file, dir, file)
@@ -94,6 +111,24 @@ func disputed(dir string) (map[string][]string, error) {
 		}
 	}
 	return votes, err
+}
+
+// drawn returns n trials with a response, drawn at random: those whose ids have
+// the lowest digests.
+func drawn(dir string, n int) (map[string][]string, error) {
+	type ticket struct{ digest, id string }
+	var tickets []ticket
+	err := each(dir, data.Trials, func(t data.Trial) {
+		if t.ErrorKind == "" {
+			tickets = append(tickets, ticket{data.Digest([]string{"sample", t.ID}), t.ID})
+		}
+	})
+	slices.SortFunc(tickets, func(a, b ticket) int { return strings.Compare(a.digest, b.digest) })
+	open := map[string][]string{}
+	for _, t := range tickets[:min(n, len(tickets))] {
+		open[t.id] = nil
+	}
+	return open, err
 }
 
 // labelledBefore returns the trials that a label file has; no file is none.
