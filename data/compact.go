@@ -21,6 +21,7 @@ const (
 	Scores      = "scores"
 	Steering    = "steering"
 	Estimates   = "estimates"
+	Tokens      = "tokens"
 )
 
 // Large tables have a folder of their own: "activations/" and a name.

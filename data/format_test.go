@@ -31,7 +31,7 @@ func TestFormatDescribesEveryColumn(t *testing.T) {
 	tables := map[string]any{
 		data.Requests: data.Request{}, data.Prompts: data.Prompt{}, data.Predictions: data.Prediction{}, data.Trials: data.Trial{},
 		data.Attempts: data.Attempt{}, data.Verdicts: data.Verdict{}, "activations": data.Activation{}, data.Estimates: data.Estimate{},
-		data.Directions: data.Direction{}, data.Scores: data.Score{}, data.Steering: data.Steered{},
+		data.Directions: data.Direction{}, data.Scores: data.Score{}, data.Tokens: data.PromptTokens{}, data.Steering: data.Steered{},
 	}
 	for name, row := range tables {
 		if got, want := documented[name], columns(reflect.TypeOf(row)); !reflect.DeepEqual(got, want) {

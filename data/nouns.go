@@ -280,6 +280,14 @@ type Activation struct {
 	Values   []float32 `json:"values" parquet:"values,list"`
 }
 
+// PromptTokens are the tokens of a prompt as its activations were taken: the
+// position −1 of an Activation is the last of them.
+type PromptTokens struct {
+	PromptID string   `json:"prompt_id" parquet:"prompt_id"`
+	Tokens   []int32  `json:"tokens" parquet:"tokens,list"`
+	Texts    []string `json:"texts" parquet:"texts,list"` // of each; bytes that are no character of their own are U+FFFD
+}
+
 // An Estimate is a value with its interval, its counts, its warnings, and what
 // it was computed from. An undefined estimate has a null value and a warning.
 type Estimate struct {

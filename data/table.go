@@ -90,7 +90,13 @@ func readTable[T any](d disk, name string) iter.Seq2[T, error] {
 			yield(zero, err)
 			return
 		}
-		for row, err := range readParquet[T](f, size) {
+		rows := readParquet[T](f, size)
+		if _, ok := any(zero).(Activation); ok {
+			if wide, ok := readActivations(f, size); ok {
+				rows = any(wide).(iter.Seq2[T, error])
+			}
+		}
+		for row, err := range rows {
 			if !yield(row, err) || err != nil {
 				return
 			}
@@ -101,10 +107,14 @@ func readTable[T any](d disk, name string) iter.Seq2[T, error] {
 // WriteTable writes a table of a run directory as a whole: under its name there
 // is the old table or the new one, durable, never a part. An error in rows ends
 // the writing and is returned. T is a struct with parquet tags.
-func WriteTable[T any](dir, name string, rows iter.Seq2[T, error]) (err error) {
+func WriteTable[T any](dir, name string, rows iter.Seq2[T, error]) error {
+	return writeGrouped(dir, name, rowGroupSize, rows)
+}
+
+func writeGrouped[T any](dir, name string, group int, rows iter.Seq2[T, error]) (err error) {
 	d, err := openDisk(dir)
 	if err == nil {
-		_, err = storeTable(d, name, rows)
+		_, err = storeGrouped(d, name, group, rows)
 		err = errors.Join(err, d.Close())
 	}
 	if err != nil {
@@ -114,6 +124,11 @@ func WriteTable[T any](dir, name string, rows iter.Seq2[T, error]) (err error) {
 }
 
 func storeTable[T any](d disk, name string, rows iter.Seq2[T, error]) (Table, error) {
+	return storeGrouped(d, name, rowGroupSize, rows)
+}
+
+// storeGrouped writes a table whose row groups are cut at about group bytes.
+func storeGrouped[T any](d disk, name string, group int, rows iter.Seq2[T, error]) (Table, error) {
 	file, err := tableFile(name)
 	if err != nil {
 		return Table{}, err
@@ -129,7 +144,7 @@ func storeTable[T any](d disk, name string, rows iter.Seq2[T, error]) (Table, er
 	sum := sha256.New()
 	count := int64(0)
 	err = replace(d, file, func(w io.Writer) error {
-		tw := newTableWriter[T](io.MultiWriter(w, sum))
+		tw := newTableWriter[T](io.MultiWriter(w, sum), group)
 		for row, err := range rows {
 			if err != nil {
 				return err
@@ -162,18 +177,24 @@ type tableWriter[T any] struct {
 	w     *parquet.GenericWriter[T]
 	buf   []T
 	group int // estimated bytes of the row group so far
+	most  int // of a row group
 }
 
 // A row group is cut when its rows have about this size in memory: it bounds
 // the memory of writer and readers.
 const rowGroupSize = 16 << 20
 
-func newTableWriter[T any](w io.Writer) *tableWriter[T] {
-	return &tableWriter[T]{w: parquet.NewGenericWriter[T](w,
+func newTableWriter[T any](w io.Writer, group int) *tableWriter[T] {
+	options := []parquet.WriterOption{
 		parquet.Compression(&parquet.Zstd),
 		parquet.CreatedBy("demur-tables", strconv.Itoa(SchemaVersion)+".0.0", "0"),
 		parquet.KeyValueMetadata("demur.schema_version", strconv.Itoa(SchemaVersion)),
-	)}
+	}
+	var zero T
+	if _, ok := any(zero).(halfActivation); ok {
+		options = append(options, halfSchema())
+	}
+	return &tableWriter[T]{w: parquet.NewGenericWriter[T](w, options...), most: group}
 }
 
 func (t *tableWriter[T]) add(row T) error {
@@ -183,7 +204,7 @@ func (t *tableWriter[T]) add(row T) error {
 		return err
 	}
 	t.group += size
-	if t.group >= rowGroupSize {
+	if t.group >= t.most {
 		t.group = 0
 		if err := t.drain(); err != nil {
 			return err
@@ -235,6 +256,9 @@ func sizeOf(v reflect.Value) (int, error) {
 				}
 			}
 			return 24 + 4*len(values), nil
+		}
+		if values, ok := v.Interface().([]half); ok { // looked at when they were made
+			return 24 + len(half{})*len(values), nil
 		}
 		n := 24
 		for i := range v.Len() {
