@@ -40,6 +40,9 @@ type Layout struct {
 	// Anchors are inst, post-L … post-2, post, and end where a start of the answer
 	// is forced. A template without a token after the request has post at inst.
 	Anchors []Anchor `json:"anchors"`
+
+	ids    []int32
+	pieces []string
 }
 
 // Anchor returns the anchor of that name; ok is false if there is none.
@@ -112,7 +115,7 @@ func (l *locator) locate(messages []data.Message, prefix string) (Layout, error)
 		return Anchor{Name: name, Position: i - len(ids), Token: ids[i], Text: pieces[i]}
 	}
 	last := n - len(f.after) - 1
-	out := Layout{Tokens: len(ids), Last: last - len(ids)}
+	out := Layout{Tokens: len(ids), Last: last - len(ids), ids: ids, pieces: pieces}
 	if n >= len(f.before) && slices.Equal(ids[:len(f.before)], f.before) {
 		if last < len(f.before) {
 			return Layout{}, fmt.Errorf("%w: the request is empty", errNoAnchor)

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
 
 	"demur/data"
 	"demur/inference"
@@ -31,9 +32,23 @@ type ExtractOptions struct {
 	// last token is End. Nil, and the empty string, mean none.
 	Prefix func(data.Prompt) string
 	Batch  int // prompts a call of the engine; 0 means 16
+	// Store, if not nil, keeps the rows of each batch, so that an extraction that
+	// was stopped goes on: batches that it has are not evaluated again.
+	Store Store
+	// Tokens, if not nil, is called with the tokens of each prompt that is anchored,
+	// in the order of the prompts.
+	Tokens func(data.PromptTokens)
 	// Report, if not nil, is filled in while the rows are read, and complete when
 	// the sequence has ended.
 	Report *ExtractReport
+}
+
+// A Store keeps the rows of batches by what they were made of. What it is given
+// back must be what it was given: the engine and its settings are not in the key.
+type Store interface {
+	// Load returns the rows of a batch; ok is false if it has none.
+	Load(key any) (rows []data.Activation, ok bool, err error)
+	Save(key any, rows []data.Activation) error
 }
 
 // An ExtractReport says what was seen in activations that should not be there.
@@ -42,6 +57,7 @@ type ExtractOptions struct {
 type ExtractReport struct {
 	Prompts int `json:"prompts"`
 	Rows    int `json:"rows"`
+	Resumed int `json:"resumed,omitempty"` // of the rows, that the store had already
 	Width   int `json:"width"`
 	// Unanchored are prompts that have no rows because the request cannot be told
 	// from the template, and Failed those that the engine cannot evaluate, with the
@@ -145,6 +161,7 @@ type wanted struct {
 	anchors   []Anchor // in the order asked; the mean has position 0
 	positions []int    // what the engine is asked for
 	request   int      // tokens of the request, the first of positions, if the mean is wanted
+	tokens    data.PromptTokens
 }
 
 func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, error) bool) (anchored int, more bool, err error) {
@@ -162,12 +179,67 @@ func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, er
 		if len(x.audit.report.Anchors) == 0 {
 			x.audit.report.Anchors = slices.Clone(w.anchors)
 		}
+		if x.o.Tokens != nil {
+			x.o.Tokens(w.tokens)
+		}
 		wants = append(wants, w)
 		jobs = append(jobs, inference.ActivateJob{Prompt: p, Prefix: w.prefix, Positions: w.positions, Layers: x.o.Layers})
 	}
 	if len(jobs) == 0 {
 		return 0, true, nil
 	}
+	if x.o.Store == nil {
+		more, err := x.evaluate(jobs, wants, yield)
+		return len(wants), more, err
+	}
+	key := batchKey{Jobs: jobs}
+	for _, w := range wants {
+		key.Anchors = append(key.Anchors, w.anchors)
+	}
+	rows, ok, err := x.o.Store.Load(key)
+	if err != nil {
+		return 0, false, err
+	}
+	if ok {
+		x.audit.report.Resumed += len(rows)
+		more, err := x.restore(rows, yield)
+		return len(wants), more, err
+	}
+	lost := x.audit.report.lost()
+	more, err = x.evaluate(jobs, wants, func(row data.Activation, err error) bool {
+		rows = append(rows, row)
+		return yield(row, err)
+	})
+	// A batch with prompts that fail or rows that were left out is evaluated again,
+	// so that the report has them.
+	if err == nil && more && x.audit.report.lost() == lost {
+		err = x.o.Store.Save(key, rows)
+	}
+	return len(wants), more, err
+}
+
+// A batchKey is all of a batch that its rows depend on, but for the engine.
+type batchKey struct {
+	Jobs    []inference.ActivateJob `json:"jobs"`
+	Anchors [][]Anchor              `json:"anchors"`
+}
+
+// restore yields rows that a store had.
+func (x *extraction) restore(rows []data.Activation, yield func(data.Activation, error) bool) (more bool, err error) {
+	for _, row := range rows {
+		good, err := x.audit.see(row)
+		if err != nil {
+			return false, err
+		}
+		if good && !yield(row, nil) {
+			return false, nil
+		}
+	}
+	return true, x.ctx.Err()
+}
+
+// evaluate yields the rows of a batch as the engine makes them.
+func (x *extraction) evaluate(jobs []inference.ActivateJob, wants []wanted, yield func(data.Activation, error) bool) (more bool, err error) {
 	next, stop := iter.Pull2(x.engine.Activate(x.ctx, jobs))
 	defer stop()
 	row, err, ok := next()
@@ -182,7 +254,7 @@ func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, er
 			group := make(map[int]data.Activation, len(w.positions))
 			for ok && err == nil && row.PromptID == w.prompt.ID && row.Layer == layer {
 				if _, twice := group[row.Position]; twice {
-					return 0, false, fmt.Errorf("activations of prompt %.8s: layer %d, position %d came twice", w.prompt.ID, layer, row.Position)
+					return false, fmt.Errorf("activations of prompt %.8s: layer %d, position %d came twice", w.prompt.ID, layer, row.Position)
 				}
 				group[row.Position] = row
 				row, err, ok = next()
@@ -190,18 +262,18 @@ func (x *extraction) batch(prompts []data.Prompt, yield func(data.Activation, er
 			if err == nil || errors.Is(err, inference.ErrPrompt) && row.PromptID != w.prompt.ID {
 				more, err := x.layer(w, layer, group, yield)
 				if err != nil || !more {
-					return 0, false, err
+					return false, err
 				}
 			}
 		}
 		if err != nil && !(errors.Is(err, inference.ErrPrompt) && row.PromptID != w.prompt.ID) {
-			return 0, false, fmt.Errorf("activations of prompt %.8s: %w", w.prompt.ID, err)
+			return false, fmt.Errorf("activations of prompt %.8s: %w", w.prompt.ID, err)
 		}
 	}
 	if ok {
-		return 0, false, errors.Join(fmt.Errorf("activations: the engine gave rows of prompt %.8s out of order", row.PromptID), err)
+		return false, errors.Join(fmt.Errorf("activations: the engine gave rows of prompt %.8s out of order", row.PromptID), err)
 	}
-	return len(wants), true, nil
+	return true, nil
 }
 
 // want resolves the anchors of a prompt.
@@ -213,6 +285,10 @@ func (x *extraction) want(p data.Prompt) (wanted, error) {
 	l, err := x.locator.locate(p.Messages, w.prefix)
 	if err != nil {
 		return wanted{}, err
+	}
+	w.tokens = data.PromptTokens{PromptID: p.ID, Tokens: l.ids, Texts: make([]string, len(l.pieces))}
+	for i, piece := range l.pieces {
+		w.tokens.Texts[i] = strings.ToValidUTF8(piece, "\uFFFD")
 	}
 	add := func(a Anchor) { w.anchors = append(w.anchors, a) }
 	mean := Anchor{Name: Mean, Token: -1}
@@ -409,6 +485,9 @@ func median(x []float64) float64 {
 	}
 	return (s[len(s)/2-1] + s[len(s)/2]) / 2
 }
+
+// lost counts what has no rows and should have.
+func (r *ExtractReport) lost() int { return len(r.Failed) + len(r.NaN) + len(r.Infinite) }
 
 // Err returns an error if rows had to be left out, nil else.
 func (r *ExtractReport) Err() error {
