@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"demur/data"
 )
 
 // ActOptions are of StateWordAct. Zero values are replaced by the defaults.
@@ -30,6 +32,8 @@ type Act struct {
 	Table     []ActRow   `json:"table"`
 	Weights   []Weighted `json:"weights"`
 	Warnings  []string   `json:"warnings,omitempty"`
+
+	scores []data.Score
 }
 
 // A Predictor is something that behaviour may be told from. Values are the
@@ -106,10 +110,10 @@ func StateWordAct(rows []Row, states *States, o ActOptions) (*Act, error) {
 }
 
 // harmScores are held-out harm scores by prompt, of the first fold seed.
-func harmScores(rows []Row, states *States, anchor string, o Options) (map[string]float64, error) {
+func harmScores(rows []Row, states *States, anchor string, o Options) (map[string]float64, []data.Score, error) {
 	d, err := newDesign(rows, states, HarmGraded(), o.Folds, 1, 0, o.Seed)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var sites []int
 	for k, s := range states.sites {
@@ -119,13 +123,30 @@ func harmScores(rows []Row, states *States, anchor string, o Options) (map[strin
 	}
 	s, _ := d.closedForm(states, sites, []Method{Ridge}, o.Strengths, nil)
 	if len(s[Ridge].candidates) == 0 {
-		return nil, fmt.Errorf("there are no states at %s", anchor)
+		return nil, nil, fmt.Errorf("there are no states at %s", anchor)
 	}
 	out := make(map[string]float64)
 	for i, v := range s[Ridge].outerScores()[0] {
 		out[d.rows[i].PromptID] = v
 	}
-	return out, nil
+	return out, s[Ridge].actScores(states, HarmGraded().Name, anchor), nil
+}
+
+// actScores are the held-out scores of the first fold seed as rows of their table.
+func (s *search) actScores(states *States, target, anchor string) (out []data.Score) {
+	d := s.d
+	for i, v := range s.outerScores()[0] {
+		r := d.rows[i]
+		score := data.Score{
+			PromptID: r.PromptID, RequestID: r.RequestID, Variant: r.Variant, Group: "act/" + target + "/" + anchor, Target: target, Method: string(Ridge),
+			Anchor: anchor, Fold: d.fold[0][i], Score: v, Label: defined(d.y()[i]),
+		}
+		if k := s.chosen[0][score.Fold]; k >= 0 {
+			score.Layer = &states.sites[s.candidates[k].site].Layer
+		}
+		out = append(out, score)
+	}
+	return out
 }
 
 func (f *fitting) act(a *Act, rows []Row, o ActOptions) error {
@@ -139,10 +160,11 @@ func (f *fitting) act(a *Act, rows []Row, o ActOptions) error {
 	if err := f.textBaseline(); err != nil {
 		return err
 	}
-	harm, err := harmScores(rows, f.states, o.HarmAnchor, o.Fit)
+	harm, harmRows, err := harmScores(rows, f.states, o.HarmAnchor, o.Fit)
 	if err != nil {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("there are no harm scores: %v", err))
 	}
+	a.scores = append(harmRows, refusal.actScores(f.states, RefusalRate().Name, o.RefusalAnchor)...)
 	stated, exact := make(map[string]float64), make(map[string]float64)
 	for _, r := range d.rows {
 		if r.Stated != nil {

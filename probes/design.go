@@ -2,6 +2,7 @@ package probes
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -30,6 +31,9 @@ type design struct {
 	seeds   int
 	columns int
 }
+
+// ErrFew means that a target has too few requests of one of its labels.
+var ErrFew = errors.New("too few requests")
 
 func (d *design) n() int { return len(d.rows) }
 
@@ -93,7 +97,7 @@ func newDesign(rows []Row, states *States, target Target, folds, seeds, permutat
 	d.clusters = len(index)
 	if len(positive) < 2*folds || len(negative) < 2*folds {
 		few := min(len(positive), len(negative))
-		return nil, fmt.Errorf("target %s: %d requests have a label and a state, and only %d of them one of its values: %d folds need %d", target.Name, d.clusters, few, folds, 2*folds)
+		return nil, fmt.Errorf("target %s: %w: %d requests have a label and a state, and only %d of them one of its values; %d folds need %d", target.Name, ErrFew, d.clusters, few, folds, 2*folds)
 	}
 	for s := range seeds {
 		rng := rand.New(rand.NewPCG(seed, uint64(s)))

@@ -10,7 +10,8 @@ import (
 // Estimates returns the report's figures as rows of the table estimates: metrics
 // probe_auroc (probe_concordance where graded), probe_increment (text and probe
 // together over text), probe_p and their like, each with the group
-// target=…,method=…; controls with control=…; sites with site=….
+// target=…,method=…; controls with control=…; sites, at the strength of the
+// direction that is kept, with site=….
 func (r *Report) Estimates() []data.Estimate {
 	var out []data.Estimate
 	add := func(metric, group string, v Value, method string, warnings ...string) {
@@ -23,7 +24,7 @@ func (r *Report) Estimates() []data.Estimate {
 		}
 		out = append(out, e)
 	}
-	const boot = "cluster bootstrap, percentile"
+	const boot = bootstrapped
 	add("probe_"+r.Measure, ",method=text", r.Text, boot)
 	for _, m := range r.Methods {
 		group := ",method=" + string(m.Method)
@@ -46,8 +47,22 @@ func (r *Report) Estimates() []data.Estimate {
 		if m.P != nil {
 			add("probe_p", group, Value{Value: m.P}, fmt.Sprintf("%d permutations", r.Permutations))
 		}
+		for _, x := range []struct {
+			metric string
+			v      *float64
+		}{{"probe_null_mean", m.NullMean}, {"probe_null_95", m.Null95}, {"probe_max_null_95", m.MaxNull95}} {
+			if x.v != nil {
+				add(x.metric, group, Value{Value: x.v}, fmt.Sprintf("%d permutations", r.Permutations))
+			}
+		}
+		// The site and strength of the direction that is kept stand in the group.
+		if m.Stability != nil {
+			add("probe_stability", group+","+keyed("site", siteName(m.Site)), Value{Value: m.Stability}, "cosines between folds")
+		}
 		for _, s := range m.Surface {
-			add("probe_"+r.Measure, fmt.Sprintf("%s,site=%s,strength=%g", group, s.Site, s.Strength), s.Value, boot)
+			if s.Strength == m.Strength {
+				add("probe_"+r.Measure, group+","+keyed("site", siteName(s.Site)), s.Value, boot)
+			}
 		}
 	}
 	for _, c := range r.Controls {
@@ -55,7 +70,7 @@ func (r *Report) Estimates() []data.Estimate {
 		if c.Name == "selectivity" {
 			metric = "probe_selectivity"
 		}
-		add(metric, ",control="+c.Name, c.Value, boot, c.Note)
+		add(metric, ","+keyed("control", c.Name), c.Value, boot, c.Note)
 	}
 	return out
 }

@@ -67,10 +67,60 @@ func (f *fitting) count(rows []Row) {
 	if n := len(rows) - f.d.n(); n > 0 {
 		f.warn("%d of %d rows have no label or no state and are left out", n, len(rows))
 	}
-	small := slices.Min(f.report.Cells[:])
-	if total := f.report.Cells[0] + f.report.Cells[1] + f.report.Cells[2] + f.report.Cells[3]; total > 0 && small < 20 {
-		f.warn("harm and refusal are nearly one in these prompts (harmless complied %d, harmless refused %d, harmful complied %d, harmful refused %d): a direction of the one is one of the other", f.report.Cells[0], f.report.Cells[1], f.report.Cells[2], f.report.Cells[3])
+	f.cells()
+}
+
+// oneThing is the correlation between harm and refusal from which a direction of
+// the one is called one of the other; fewCell how many requests a cell of the
+// two by two needs for the two to be told apart.
+const (
+	oneThing = 0.8
+	fewCell  = 10
+)
+
+// cells warns where harm and refusal can hardly be told apart in these prompts.
+func (f *fitting) cells() {
+	if !slices.Contains([]string{Harm().Name, HarmGraded().Name, Refusal().Name, RefusalRate().Name}, f.report.Target) {
+		return
 	}
+	c := f.report.Cells
+	a, b, d, e := float64(c[0]), float64(c[1]), float64(c[2]), float64(c[3])
+	counts := fmt.Sprintf("harmless complied %d, harmless refused %d, harmful complied %d, harmful refused %d", c[0], c[1], c[2], c[3])
+	// Matthews' correlation of the two, undefined where either does not vary.
+	phi := (a*e - b*d) / math.Sqrt((a+b)*(d+e)*(a+d)*(b+e))
+	switch {
+	case math.IsNaN(phi):
+		return
+	case phi >= oneThing:
+		f.warn("harm and refusal are nearly one in these prompts, correlation %.2f (%s): a direction of the one is one of the other", phi, counts)
+		return
+	}
+	names := [4]string{"harmless and complied with", "harmless and refused", "harmful and complied with", "harmful and refused"}
+	for k, n := range f.cellRequests() {
+		if n < fewCell {
+			f.warn("only %d requests are %s (%s): what tells harm from refusal rests on few", n, names[k], counts)
+		}
+	}
+}
+
+// cellRequests counts the requests with a prompt in each cell.
+func (f *fitting) cellRequests() (n [4]int) {
+	harm, refusal := Harm(), Refusal()
+	var seen [4]map[int]bool
+	for k := range seen {
+		seen[k] = make(map[int]bool)
+	}
+	for i, r := range f.d.rows {
+		h, ok1 := harm.Label(r)
+		y, ok2 := refusal.Label(r)
+		if ok1 && ok2 {
+			seen[2*int(h)+int(y)][f.d.cluster[i]] = true
+		}
+	}
+	for k := range n {
+		n[k] = len(seen[k])
+	}
+	return n
 }
 
 // searched are the sites that are searched; of layer −1, if below is true, those
@@ -123,6 +173,7 @@ func (f *fitting) run() error {
 		}
 	}
 	f.selectAt = searches[linear].bestSite()
+	f.report.At, f.report.AtStrength, f.report.Linear = f.states.sites[f.selectAt.site], f.selectAt.strength, linear
 	return f.controls(linear)
 }
 

@@ -245,6 +245,41 @@ func whiten(sides []*side, strength float64) error {
 	return nil
 }
 
+// totals are the sums over all requests, so that one can be left out fast.
+type totals struct {
+	sum   [2][]float64 // [label]
+	count [2]float64
+}
+
+func (s *side) totals(space int) (t totals) {
+	for label := range 2 {
+		t.sum[label] = make([]float64, s.width)
+		for _, q := range sortedInts(s.count[label]) {
+			t.count[label] += s.count[label][q]
+			add(t.sum[label], s.sum[space][label][q], 1)
+		}
+	}
+	return t
+}
+
+// without is the mean difference without a request, −1 for none.
+func (s *side) without(t totals, space, request int) ([]float64, bool) {
+	out := make([]float64, s.width)
+	for label := range 2 {
+		n, sum := t.count[label], t.sum[label]
+		if own, ok := s.sum[space][label][request]; ok {
+			n -= s.count[label][request]
+			sum = slices.Clone(sum)
+			add(sum, own, -1)
+		}
+		if n == 0 {
+			return nil, false
+		}
+		add(out, sum, float64(2*label-1)/n)
+	}
+	return out, true
+}
+
 // difference is the mean difference over requests with weights.
 func (s *side) difference(space int, weight []float64) ([]float64, bool) {
 	out := make([]float64, s.width)
@@ -265,7 +300,7 @@ func (s *side) difference(space int, weight []float64) ([]float64, bool) {
 	return out, true
 }
 
-func sortedInts(m map[int]float64) []int {
+func sortedInts[V any](m map[int]V) []int {
 	keys := make([]int, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)
@@ -283,21 +318,22 @@ func angle(a, b *side, requests int, o GeometryOptions) Angle {
 }
 
 func (s *side) compare(b *side, space, requests int, o GeometryOptions) AngleValues {
-	cosine := func(weight []float64) float64 {
-		u, ok1 := s.difference(space, weight)
-		v, ok2 := b.difference(space, weight)
+	ts, tb := s.totals(space), b.totals(space)
+	cosine := func(without int) float64 {
+		u, ok1 := s.without(ts, space, without)
+		v, ok2 := b.without(tb, space, without)
 		if !ok1 || !ok2 {
 			return math.NaN()
 		}
 		return Cosine(u, v)
 	}
-	ones := make([]float64, requests)
-	for i := range ones {
-		ones[i] = 1
+	out := AngleValues{Cosine: jackknife(cosine, requests, o.Level)}
+	type halves struct {
+		own, other, cross float64
+		ok                bool
 	}
-	out := AngleValues{Cosine: jackknife(cosine, ones, o.Level)}
-	var own, other, cross, n float64
-	for k := range o.Splits {
+	parts := make([]halves, o.Splits)
+	parallel(o.Splits, func(k int) {
 		rng := rand.New(rand.NewPCG(o.Seed, 4<<32+uint64(k)))
 		first, second := make([]float64, requests), make([]float64, requests)
 		for i, q := range rng.Perm(requests) {
@@ -311,12 +347,16 @@ func (s *side) compare(b *side, space, requests int, o GeometryOptions) AngleVal
 		a2, ok2 := s.difference(space, second)
 		b1, ok3 := b.difference(space, first)
 		b2, ok4 := b.difference(space, second)
-		if !ok1 || !ok2 || !ok3 || !ok4 {
-			continue
+		if ok1 && ok2 && ok3 && ok4 {
+			parts[k] = halves{Cosine(a1, a2), Cosine(b1, b2), (Cosine(a1, b2) + Cosine(a2, b1)) / 2, true}
 		}
-		own, other = own+Cosine(a1, a2), other+Cosine(b1, b2)
-		cross += (Cosine(a1, b2) + Cosine(a2, b1)) / 2
-		n++
+	})
+	var own, other, cross, n float64
+	for _, p := range parts {
+		if p.ok {
+			own, other, cross = own+p.own, other+p.other, cross+p.cross
+			n++
+		}
 	}
 	if n == 0 {
 		return out
@@ -334,16 +374,11 @@ func (s *side) compare(b *side, space, requests int, o GeometryOptions) AngleVal
 // every cosine smaller than it is.
 //
 // Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11.
-func jackknife(cosine func(weight []float64) float64, ones []float64, level float64) Value {
-	value := cosine(ones)
+func jackknife(cosine func(without int) float64, n int, level float64) Value {
+	value := cosine(-1)
 	out := Value{Value: defined(value)}
-	n := len(ones)
 	z := make([]float64, n)
-	parallel(n, func(i int) {
-		weight := slices.Clone(ones)
-		weight[i] = 0
-		z[i] = fisher(cosine(weight))
-	})
+	parallel(n, func(i int) { z[i] = fisher(cosine(i)) })
 	var mean, sum float64
 	for _, v := range z {
 		mean += v / float64(n)

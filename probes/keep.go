@@ -239,18 +239,18 @@ func (f *fitting) controls(linear Method) error {
 	for _, r := range d.rows {
 		length = append(length, lengths(r.Text))
 	}
-	topic := d.indicators(func(r Row) string { return r.Topic })
 	wording := d.indicators(func(r Row) string { return r.Variant })
 	for _, c := range []struct {
 		name, note string
 		x          [][]float64
-	}{{"length", "letters, words, punctuation, capitals, digits, question mark", length}, {"topic", "which of the topics", topic}, {"wording", "which of a request's wordings", wording}} {
+	}{{"length", "letters, words, punctuation, capitals, digits, question mark", length}, {"wording", "which of a request's wordings", wording}} {
 		s, err := b.logisticPath(o.Penalties[:1], func(int, int) maker { return scaled(c.x) })
 		if err != nil {
 			return fmt.Errorf("control %s: %w", c.name, err)
 		}
 		note(c.name, s, c.note)
 	}
+	f.topics()
 	if below := f.searched(f.states, true); len(below) > 0 {
 		s, _ := d.closedForm(f.states, below, []Method{linear}, o.Strengths, nil)
 		note("embedding", s[linear], "token embeddings, before the first block; "+string(linear))
@@ -281,6 +281,91 @@ func (d *design) indicators(of func(Row) string) [][]float64 {
 	return out
 }
 
+// topics scores each row by the mean label of its topic in the training rows.
+// Where the means of topics differ by no more than chance would have it, they
+// count as equal and tell nothing: in a set with as many positives in each topic,
+// the topic that has more of them in the fold has fewer left to learn from, so
+// that bare means would be wrong nearly always, and look as if topic told the
+// label backwards.
+//
+// The test is the ratio of mean squares between and within topics, of the mean
+// labels of requests: up to 1, its expectation where topics are alike, the
+// estimated variance between topics is 0 (Searle, Casella and McCulloch, Variance
+// Components (1992), section 3.5), and with it the best guess of every topic
+// the mean of all.
+func (f *fitting) topics() {
+	d := f.d
+	index := make(map[string]int)
+	topic := make([]int, d.clusters)
+	for i, r := range d.rows {
+		if _, ok := index[r.Topic]; !ok {
+			index[r.Topic] = len(index)
+		}
+		topic[d.cluster[i]] = index[r.Topic]
+	}
+	if len(index) < 2 {
+		return
+	}
+	scores := make([][]float64, d.seeds)
+	alike := 0
+	for seed := range scores {
+		scores[seed] = make([]float64, d.n())
+		for fold := range d.folds {
+			means, differ := topicMeans(d.y(), d.cluster, d.kept(seed, fold), topic, len(index))
+			if !differ {
+				alike++
+				continue
+			}
+			for _, i := range d.held(seed, fold) {
+				scores[seed][i] = means[topic[d.cluster[i]]]
+			}
+		}
+	}
+	ranks := f.rankings(scores)
+	v := f.boot.intervals(func(w []float64) []float64 { return []float64{concordance(ranks, w)} })[0]
+	text := "which of the topics"
+	if alike > 0 {
+		text += fmt.Sprintf("; in %d of %d training sets the topics are alike and tell nothing", alike, d.seeds*d.folds)
+	}
+	f.report.Controls = append(f.report.Controls, Control{"topic", v, text})
+}
+
+// topicMeans are the mean labels of topics over the requests of rows, and whether
+// they differ by more than chance.
+func topicMeans(y []float64, cluster, rows, topic []int, topics int) (means []float64, differ bool) {
+	sum, count := make(map[int]float64), make(map[int]float64)
+	for _, i := range rows {
+		sum[cluster[i]] += y[i]
+		count[cluster[i]]++
+	}
+	means, n := make([]float64, topics), make([]float64, topics)
+	var all float64
+	for _, c := range sortedInts(sum) {
+		m := sum[c] / count[c]
+		means[topic[c]] += m
+		n[topic[c]]++
+		all += m / float64(len(sum))
+	}
+	var between, within, have float64
+	for t := range means {
+		if n[t] == 0 {
+			means[t] = all
+			continue
+		}
+		means[t] /= n[t]
+		between += n[t] * (means[t] - all) * (means[t] - all)
+		have++
+	}
+	for _, c := range sortedInts(sum) {
+		e := sum[c]/count[c] - means[topic[c]]
+		within += e * e
+	}
+	free := float64(len(sum)) - have
+	return means, have > 1 && free > 0 && between/(have-1) > within/free
+}
+
+const controlSeeds = 3
+
 // observed is a design with the observed labels alone, at other states.
 func (d *design) observed(states *States) (*design, bool) {
 	t := *d
@@ -292,7 +377,10 @@ func (d *design) observed(states *States) (*design, bool) {
 		}
 		t.prompt[i] = p
 	}
-	t.labels, t.columns = d.labels[:d.seeds], d.seeds
+	// A few ways to draw the folds are enough for a control: the requests, not the
+	// folds, make its interval.
+	t.seeds = min(d.seeds, controlSeeds)
+	t.fold, t.labels, t.columns = d.fold[:t.seeds], d.labels[:t.seeds], t.seeds
 	return &t, true
 }
 

@@ -21,6 +21,12 @@ type Report struct {
 	Resamples    int     `json:"resamples"`
 	Level        float64 `json:"level"`
 
+	// At is the best site over all rows of Linear, the whitened difference or, for
+	// graded targets, ridge regression: where controls and transfer are tested.
+	At         Site    `json:"at"`
+	AtStrength float64 `json:"at_strength"`
+	Linear     Method  `json:"linear"`
+
 	Text     Value     `json:"text"` // TF-IDF of words and letters, logistic
 	Methods  []Fitted  `json:"methods"`
 	Controls []Control `json:"controls"`

@@ -13,7 +13,7 @@ type TransferOptions struct {
 	Site      Site
 	Strength  float64 // 0.1
 	Folds     int     // 5, where train and test share requests' topic
-	Resamples int     // 1000
+	Resamples int     // 1000; −1 for none
 	Seed      uint64
 	Level     float64 // 0.95
 }
@@ -34,6 +34,7 @@ func (o *TransferOptions) defaults() {
 	if o.Resamples == 0 {
 		o.Resamples = 1000
 	}
+	o.Resamples = max(o.Resamples, 0)
 	if o.Level == 0 {
 		o.Level = 0.95
 	}
