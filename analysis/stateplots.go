@@ -279,8 +279,8 @@ func (f *Findings) figureGains(targets []probed) *Figure {
 		step *= 2
 	}
 	var list []float64
-	for v := math.Ceil(least/step) * step; v <= most; v += step {
-		list = append(list, v)
+	for k := math.Ceil(least / step); k*step <= most; k++ {
+		list = append(list, k*step+0) // no −0
 	}
 	plotted.X.Tick.Marker = numberTicks(list, "%.2f")
 	return &Figure{
@@ -580,7 +580,7 @@ func squareAxes(p *plot.Plot, rows, columns []string) {
 	var named []string
 	for i, r := range rows {
 		if i < len(columns) && r == columns[i] {
-			r = fmt.Sprintf("%s %d", words(r), i+1)
+			r = fmt.Sprintf("%s (%d)", words(r), i+1)
 		}
 		named = append(named, r)
 	}
