@@ -6,6 +6,8 @@
 #   tools/bench.sh --quick   under five minutes: one model, one round, a loop only
 #
 #   LLAMA_SERVER=FILE        also measures this llama-server (tools/llama-server.sh builds one)
+#   TRANSFORMERS=FILE        also measures extract against Transformers in this Python, which
+#                            has torch, transformers, accelerate and gguf
 #   DEMUR_ORGANISM=FILE      also measures on this small model that refuses
 #   ROUNDS=3                 interleaved rounds
 set -eu
@@ -19,6 +21,8 @@ tools/models.sh
 q4=$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
 q8=$cache/models/SmolLM2-135M-Instruct.Q8_0.gguf
 [ -f "$q8" ] || $GO run ./tools/quantise "$q4" "$q8" q8_0
+f16=$cache/models/SmolLM2-135M-Instruct.F16.gguf
+[ -f "$f16" ] || $GO run ./tools/quantise "$q4" "$f16" f16
 $GO build -o bin/bench ./tools/bench
 
 if [ "${1:-}" = --quick ]; then
@@ -41,5 +45,5 @@ if tools/ollama.sh build && OLLAMA_NUM_PARALLEL=4 tools/ollama.sh start "$port" 
 else
 	echo "bench: no Ollama server could be built and started; it is not measured" >&2
 fi
-bin/bench -q8_0 "$q8" -q4_1 "$q4" ${organism:+-organism "$organism"} \
+bin/bench -q8_0 "$q8" -q4_1 "$q4" -f16 "$f16" -transformers "${TRANSFORMERS:-}" ${organism:+-organism "$organism"} \
 	-rounds "${ROUNDS:-3}" -ollama "$server" -llama-server "${LLAMA_SERVER:-}" ${BENCH_FLAGS:-}

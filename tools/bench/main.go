@@ -54,6 +54,7 @@ type options struct {
 	sides       []string
 	out         string
 	greedyOnce  bool
+	extract     extractOptions
 }
 
 func parse() (options, error) {
@@ -69,7 +70,8 @@ func parse() (options, error) {
 	flag.IntVar(&o.threads, "threads", 0, "threads of every side (0: one per core)")
 	flag.StringVar(&o.ollama, "ollama", "", "address of a running Ollama server")
 	flag.StringVar(&o.llamaServer, "llama-server", "", "llama-server binary")
-	flag.StringVar(&sides, "sides", "loop,ollama,ollama4,server,server_n,bare", "peers to measure")
+	flag.StringVar(&sides, "sides", "loop,ollama,ollama4,server,server_n,bare,extract,extract_equal", "what to measure: peers of a run, the bare decode, demur extract")
+	extractFlags(&o.extract)
 	flag.StringVar(&o.out, "out", "bench.json", "file to write")
 	flag.BoolVar(&o.greedyOnce, "greedy-once", false, "temperature 0 once a prompt on every side; keys end in _greedy_once")
 	flag.Parse()
@@ -114,6 +116,17 @@ func run(ctx context.Context) error {
 		return err
 	}
 	result := map[string]any{"conditions": conditions(o)}
+	if q8 := o.models[""]; q8 != "" {
+		if err := measureExtract(ctx, o, q8, result); err != nil {
+			return fmt.Errorf("extract: %w", err)
+		}
+		if err := writeJSON(o.out, result); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(o.sides, func(side string) bool { return !strings.HasPrefix(side, "extract") }) {
+			return nil
+		}
+	}
 	for _, suffix := range []string{"", "_q4_1", "_organism"} {
 		path := o.models[suffix]
 		if path == "" {
