@@ -60,7 +60,7 @@ type Plan struct {
 	LoRA          string `yaml:"lora,omitempty" json:"-"`                // file; its digest is the engine's
 	GPULayers     int    `yaml:"gpu_layers,omitempty" json:"gpu_layers,omitempty"`
 	Strict        bool   `yaml:"strict,omitempty" json:"strict,omitempty"`
-	Pack          int    `yaml:"pack" json:"pack"` // request wordings a unit
+	Pack          int    `yaml:"pack" json:"pack"` // request wordings a unit; 0: chosen from the model's size, see Bind
 
 	Judge string `yaml:"judge,omitempty" json:"-"` // labelling is its own pass and changes no trial
 }
@@ -79,7 +79,6 @@ func DefaultPlan() Plan {
 		PredictSeeds:        []uint32{42},
 		PredictMaxTokens:    96,
 		Context:             2048,
-		Pack:                4,
 		Judge:               "rules",
 	}
 }
@@ -152,8 +151,8 @@ func (p Plan) Validate() error {
 		return fmt.Errorf("predict-max-tokens %d leave no room for a prompt in a ctx of %d tokens", p.PredictMaxTokens, p.Context)
 	case !utf8.ValidString(p.SystemMessage) || strings.ContainsRune(p.SystemMessage, 0):
 		return errors.New("the system message is not UTF-8 text, or holds a NUL")
-	case p.Pack < 1 || p.Pack > maxPack:
-		return fmt.Errorf("pack %d is not in 1 to %d", p.Pack, maxPack)
+	case p.Pack < 0 || p.Pack > maxPack:
+		return fmt.Errorf("pack %d is not in 0 to %d", p.Pack, maxPack)
 	case p.Think != "" && p.Think != "on" && p.Think != "off":
 		return fmt.Errorf("think %q is neither on nor off", p.Think)
 	}
@@ -265,6 +264,9 @@ func (p Plan) Bind(info inference.Info, requests []data.Request, digest string, 
 	if err != nil {
 		return nil, err
 	}
+	if p.Pack == 0 {
+		p.Pack = packFor(info)
+	}
 	w := &Work{Plan: p, Info: info, Requests: chosen, Digest: digest, Questions: questions}
 	identity, err := json.Marshal(w.Identity())
 	if err != nil {
@@ -274,6 +276,18 @@ func (p Plan) Bind(info inference.Info, requests []data.Request, digest string, 
 		return nil, err
 	}
 	return w, nil
+}
+
+// packFor returns how many request wordings of a model make a unit. More fill the
+// batches better while answers end: on a model of 135 million parameters whose
+// answers vary in length 12 were a third faster than 4. But a unit is what a
+// crash loses and what an interrupt waits for, which with a large model is minutes.
+func packFor(info inference.Info) int {
+	const small = 64 << 20 // blocks × width²: about a billion parameters
+	if size := info.Blocks * info.Width * info.Width; 0 < size && size < small {
+		return 12
+	}
+	return 4
 }
 
 // PlanID returns the plan id of an identity in JSON, whatever the order of its

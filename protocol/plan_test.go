@@ -31,7 +31,7 @@ func TestPlanRefusesWhatCannotBeRun(t *testing.T) {
 		{"top-p", func(p *protocol.Plan) { p.TopP = 1.5 }, "top-p 1.5"},
 		{"unknown question", func(p *protocol.Plan) { p.Questions = []string{"sonnet"} }, "\"sonnet\" is not known"},
 		{"unknown engine", func(p *protocol.Plan) { p.Engine = "abacus" }, "engine \"abacus\""},
-		{"pack", func(p *protocol.Plan) { p.Pack = 0 }, "pack 0"},
+		{"pack", func(p *protocol.Plan) { p.Pack = -1 }, "pack -1"},
 		{"predict tokens", func(p *protocol.Plan) { p.PredictMaxTokens = p.Context }, "predict-max-tokens"},
 		{"system message", func(p *protocol.Plan) { p.SystemMessage = "\xff" }, "not UTF-8"},
 		{"think", func(p *protocol.Plan) { p.Think = "hard" }, "think \"hard\""},
@@ -178,7 +178,7 @@ func TestPlanID(t *testing.T) {
 	}
 	plain := bind(func(*protocol.Plan, *inference.Info) {})
 	for name, bend := range map[string]func(*protocol.Plan, *inference.Info){
-		"pack":     func(p *protocol.Plan, _ *inference.Info) { p.Pack++ },
+		"pack":     func(p *protocol.Plan, _ *inference.Info) { p.Pack = 5 },
 		"tokens":   func(p *protocol.Plan, _ *inference.Info) { p.MaxTokens++ },
 		"question": func(p *protocol.Plan, _ *inference.Info) { p.Questions = []string{"short"} },
 		"system":   func(p *protocol.Plan, _ *inference.Info) { p.SystemMessage = "Be brief." },

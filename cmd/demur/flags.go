@@ -39,7 +39,7 @@ func planFlags(fs *pflag.FlagSet, p *protocol.Plan) {
 	fs.StringVar(&p.LoRA, "lora", p.LoRA, "GGUF file of a LoRA adapter")
 	fs.IntVar(&p.GPULayers, "gpu-layers", p.GPULayers, "layers to put on a GPU (needs a library built for it)")
 	fs.BoolVar(&p.Strict, "strict", p.Strict, "one row at a time: text that does not depend on the packing; slower")
-	fs.IntVar(&p.Pack, "pack", p.Pack, "request wordings run together; part of the plan")
+	fs.IntVar(&p.Pack, "pack", p.Pack, "request wordings run together; part of the plan (0: 12 for small models, 4 for others)")
 	fs.StringVar(&p.Judge, "judge", p.Judge, "judge of the responses")
 }
 
