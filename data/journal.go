@@ -309,6 +309,18 @@ type journal struct {
 	size  int64 // of the last file, up to the last frame that is durable
 	limit int64 // segmentSize, or less in tests
 	err   error // the first failure; final
+	// watched is true where the file could be found under its name when it was
+	// opened: on a file system that cannot tell, it is never said to be gone.
+	watched bool
+}
+
+// here returns an error if the file is not where it was opened.
+func (j *journal) here() error {
+	d, ok := j.disk.(interface{ Here(string, file) error })
+	if !ok || j.f == nil {
+		return nil
+	}
+	return d.Here(segmentName(j.index), j.f)
 }
 
 // openJournal goes on where a scan ended. It cuts what is behind, and syncs:
@@ -339,6 +351,7 @@ func openJournal(d disk, runID string, end journalEnd, limit int64) (*journal, e
 	if err != nil {
 		return nil, errors.Join(writeError("opening "+name, 0, err), f.Close())
 	}
+	j.watched = j.here() == nil
 	return j, nil
 }
 
@@ -353,8 +366,8 @@ func (j *journal) append(doing string, fr frame) (place, error) {
 	if err != nil {
 		return place{}, fmt.Errorf("%s: %w", doing, err)
 	}
-	if d, ok := j.disk.(interface{ Here(string, file) error }); ok && j.f != nil {
-		if err := d.Here(segmentName(j.index), j.f); err != nil {
+	if j.watched {
+		if err := j.here(); err != nil {
 			j.err = fmt.Errorf("%s: %w", doing, err)
 			return place{}, j.err
 		}
@@ -393,6 +406,7 @@ func (j *journal) rotate() error {
 	if err := j.disk.SyncDir(journalDir); err != nil {
 		return err
 	}
+	j.watched = j.here() == nil
 	return j.begin()
 }
 
