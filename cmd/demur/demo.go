@@ -84,7 +84,7 @@ func demo(ctx context.Context, e *env, o demoOptions) error {
 	dir := o.out
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "demur-demo-*"); err != nil {
-			return err
+			return usage(withHint(fmt.Errorf("temporary folder: %w", err), "set TMPDIR to a folder that can be written, or name one with --out"))
 		}
 		defer os.RemoveAll(dir)
 		dir = filepath.Join(dir, "run")
