@@ -45,7 +45,7 @@ type flatRow struct {
 type exportOptions struct {
 	format, out, judge, question, reading string
 	redact, raw                           bool
-	tables                                string
+	tables, states                        string
 }
 
 func newExport(e *env) *cobra.Command {
@@ -58,10 +58,17 @@ the texts out. In CSV a text that a table program would take for a formula gets
 an apostrophe in front (--raw leaves it as it is); JSON lines are always exact.
 
 --tables DIR writes the estimates as CSV, Markdown and LaTeX, and the figures as
-SVG, PDF and PNG.`,
-		Example: "  demur export runs/smol --format csv --out trials.csv\n  demur export runs/smol --tables paper/",
+SVG, PDF and PNG.
+
+--states FILE writes the activations that demur extract kept as arrays of prompts ×
+width, named layer_07.inst and so on, float32, into a .safetensors or .npz file, and
+beside it a .csv that says which prompt each row is of.`,
+		Example: "  demur export runs/smol --format csv --out trials.csv\n  demur export runs/smol --tables paper/\n  demur export runs/smol --states states.safetensors",
 		Args:    needRun(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.states != "" {
+				return exportStates(e, args[0], o.states)
+			}
 			if o.tables != "" {
 				return exportTables(args[0], o.tables)
 			}
@@ -77,6 +84,7 @@ SVG, PDF and PNG.`,
 	fs.BoolVar(&o.redact, "redact", false, "leave requests and responses out")
 	fs.BoolVar(&o.raw, "raw", false, "CSV: do not guard texts that look like formulas")
 	fs.StringVar(&o.tables, "tables", "", "folder for tables and figures")
+	fs.StringVar(&o.states, "states", "", "file for the activations: .safetensors or .npz")
 	return c
 }
 

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"os"
-	"strconv"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,7 @@ type extractOptions struct {
 	phase    string
 	anchors  []string
 	layers   []int
+	half     bool
 	json     bool
 }
 
@@ -36,8 +38,13 @@ func newExtract(e *env) *cobra.Command {
 		Short: "Keep the residual stream of the prompts of a run, or of any requests",
 		Long: `Evaluates each prompt once, without generating, and writes the residual stream
 after every block at named positions into DIR/activations, a table for each layer:
-inst is the last token of the request, post the last one of the prompt. Nothing
-in the tables of the run is changed. The model must be the one of the run.`,
+inst is the last token of the request, post the last one of the prompt. The table
+tokens holds the tokens of each prompt. Nothing in the other tables of the run is
+changed. The model must be the one of the run.
+
+The same command continues an extraction that was stopped: what was evaluated is
+kept in DIR/parts until the tables are whole. --half halves the size on disk; it
+keeps 11 significant bits, which no method of fit can tell from 24.`,
 		Example: `  demur extract runs/smol --model SmolLM2-135M-Instruct.Q4_1.gguf
   demur extract --requests mine.csv --out states --model phantom --anchors all`,
 		Args: cobra.MaximumNArgs(1),
@@ -65,6 +72,7 @@ in the tables of the run is changed. The model must be the one of the run.`,
 	fs.StringVar(&o.phase, "phase", string(data.Respond), "prompts of a run to take: respond, predict or all")
 	fs.StringSliceVar(&o.anchors, "anchors", nil, "positions: inst, post, post-2 …, mean, all (default inst,post)")
 	fs.IntSliceVar(&o.layers, "layers", nil, "blocks from 0; -1 is the token embedding (default all blocks)")
+	fs.BoolVar(&o.half, "half", false, "write float16 instead of float32; values beyond 65504 are refused")
 	fs.BoolVar(&o.json, "json", false, "print what was found in the activations as JSON")
 	return c
 }
@@ -137,16 +145,31 @@ func extractRequests(ctx context.Context, e *env, plan protocol.Plan, o extractO
 	return extract(ctx, e, o.out, prompts, plan, o, func(inference.Info) error { return nil })
 }
 
+// kept is a probes.Store of the parts in a directory.
+type kept struct{ parts *data.Parts }
+
+func (k kept) Load(key any) ([]data.Activation, bool, error) {
+	return data.LoadPart[data.Activation](k.parts, key)
+}
+
+func (k kept) Save(key any, rows []data.Activation) error { return data.StorePart(k.parts, key, rows) }
+
 // extract runs prompts through an engine and writes a table for each layer.
-func extract(ctx context.Context, e *env, dir string, prompts []data.Prompt, plan protocol.Plan, o extractOptions, check func(inference.Info) error) error {
+func extract(ctx context.Context, e *env, dir string, prompts []data.Prompt, plan protocol.Plan, o extractOptions, check func(inference.Info) error) (err error) {
 	engine, err := startStates(ctx, e, &plan, o.engine)
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
-	if err := check(engine.Info()); err != nil {
+	info := engine.Info()
+	if err := check(info); err != nil {
 		return err
 	}
+	parts, err := data.OpenParts(dir, []any{info.Version, info.ModelDigest, info.Adapter, info.TemplateHash, info.Device, info.Plan})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -157,17 +180,31 @@ func extract(ctx context.Context, e *env, dir string, prompts []data.Prompt, pla
 		}
 	}()
 	var report probes.ExtractReport
-	rows := probes.Extract(ctx, engine, prompts, probes.ExtractOptions{Layers: o.layers, Anchors: o.anchors, Report: &report})
-	if err := writeLayers(dir, rows); err != nil {
+	var tokens []data.PromptTokens
+	rows := probes.Extract(ctx, engine, prompts, probes.ExtractOptions{
+		Layers: o.layers, Anchors: o.anchors, Report: &report, Store: kept{parts},
+		Tokens: func(t data.PromptTokens) { tokens = append(tokens, t) },
+	})
+	layers := len(o.layers)
+	if layers == 0 {
+		layers = info.Blocks
+	}
+	if err := writeLayers(dir, data.LayerOptions{Half: o.half, Group: max(layersMemory/max(layers, 1), 1<<20)}, rows); err != nil {
 		if ctx.Err() != nil {
-			return withCode(exitInterrupted, errors.New("stopped; no activations were written"))
+			return withCode(exitInterrupted, errors.New("stopped; what was evaluated is kept, and the same command goes on"))
 		}
+		return err
+	}
+	if err := errors.Join(data.WriteTable(dir, data.Tokens, sequence(tokens)), parts.Remove()); err != nil {
 		return err
 	}
 	if o.json {
 		if err := json.NewEncoder(e.stdout).Encode(report); err != nil {
 			return err
 		}
+	}
+	if report.Resumed > 0 {
+		e.say("%d activations were there from before", report.Resumed)
 	}
 	e.say("%d activations of %d prompts, width %d, in %s", report.Rows, report.Prompts-len(report.Unanchored)-len(report.Failed), report.Width, dir)
 	for _, found := range []struct {
@@ -187,16 +224,37 @@ func extract(ctx context.Context, e *env, dir string, prompts []data.Prompt, pla
 	return report.Err()
 }
 
+// layersMemory is about how many bytes of rows all tables together hold in
+// memory before they are written.
+const layersMemory = 64 << 20
+
 // writeLayers writes a table for each layer while the rows come, which is prompt
-// by prompt. On an error none is left behind.
-func writeLayers(dir string, rows iter.Seq2[data.Activation, error]) error {
-	type table struct {
-		rows chan data.Activation
-		done chan error
-	}
-	tables := map[int]*table{}
+// by prompt. On an error none is left behind; the first ends the rows.
+func writeLayers(dir string, o data.LayerOptions, rows iter.Seq2[data.Activation, error]) error {
+	tables := map[int]chan data.Activation{}
 	var order []int
-	var failed error // set before the channels are closed
+	errs := make(chan error)
+	// Whoever compresses has some megabytes, so only a few do at a time.
+	busy := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var failed error // of the rows; set before the channels are closed
+	write := func(layer int, rows <-chan data.Activation) {
+		errs <- data.WriteLayer(dir, layer, o, func(yield func(data.Activation, error) bool) {
+			for row := range rows {
+				busy <- struct{}{}
+				more := yield(row, nil)
+				<-busy
+				if !more {
+					return
+				}
+			}
+			if failed != nil {
+				yield(data.Activation{}, failed)
+			}
+		})
+	}
+	writing := 0
+	var first error // of a table
+take:
 	for row, err := range rows {
 		if err != nil {
 			failed = err
@@ -204,46 +262,29 @@ func writeLayers(dir string, rows iter.Seq2[data.Activation, error]) error {
 		}
 		t := tables[row.Layer]
 		if t == nil {
-			t = &table{make(chan data.Activation), make(chan error, 1)}
+			t = make(chan data.Activation)
 			tables[row.Layer] = t
 			order = append(order, row.Layer)
-			go func(layer int) {
-				err := data.WriteTable(dir, layerTable(layer), func(yield func(data.Activation, error) bool) {
-					for row := range t.rows {
-						if !yield(row, nil) {
-							return
-						}
-					}
-					if failed != nil {
-						yield(data.Activation{}, failed)
-					}
-				})
-				t.done <- err
-				for range t.rows { // after a full disk
-				}
-			}(row.Layer)
+			writing++
+			go write(row.Layer, t)
 		}
-		t.rows <- row
-	}
-	for _, layer := range order {
-		close(tables[layer].rows)
-	}
-	var errs []error
-	for _, layer := range order {
-		if err := <-tables[layer].done; err != nil && failed == nil {
-			errs = append(errs, err)
+		select {
+		case t <- row:
+		case first = <-errs: // no table ends by itself
+			writing--
+			failed = first
+			break take
 		}
 	}
-	if failed != nil {
-		return failed
+	for i, layer := range order {
+		close(tables[layer])
+		if i >= cap(busy) && writing > 0 {
+			first = cmp.Or(first, <-errs)
+			writing--
+		}
 	}
-	return errors.Join(errs...)
-}
-
-// layerTable names the table of a layer; the embedding has a word.
-func layerTable(layer int) string {
-	if layer < 0 {
-		return "activations/embedding"
+	for ; writing > 0; writing-- {
+		first = cmp.Or(first, <-errs)
 	}
-	return "activations/layer_" + fmt.Sprintf("%02s", strconv.Itoa(layer))
+	return cmp.Or(failed, first)
 }
