@@ -681,7 +681,7 @@ func (f *Findings) figurePredictors() *Figure {
 	plotted.X.Tick.Marker, plotted.Y.Tick.Marker = tenths(least, 1), ticks
 	read := "How often of two prompts with unlike refusal rates the one refused more often has the higher score: from the words of the request, from the state, from what the model says, and from these together."
 	if edges {
-		read += " Faint marks are among the prompts refused in 20 to 80 % of their trials, where the words tell least."
+		read += " Faint marks are among the prompts refused in 20 to 80 % of their trials."
 	}
 	return &Figure{
 		Name: "state_word_act_predictors", Title: "State, word, act: what tells best what the model does?", Counts: targetCounts(&rows[0].Estimate),

@@ -179,6 +179,7 @@ func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, 
 	d.Label = filepath.Base(filepath.Clean(dir))
 	d.KeepTexts = o.showText
 	err = errors.Join(
+		addState(dir, d),
 		each(dir, data.Requests, d.AddRequest),
 		each(dir, data.Predictions, d.AddPrediction),
 		each(dir, data.Trials, d.AddTrial),
