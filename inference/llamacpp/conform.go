@@ -185,7 +185,7 @@ func (c *conformance) prepare() error {
 		return err
 	}
 	c.w = e.viewer
-	if c.bare, err = e.newArena(c.w.a.streams, c.w.a.cells, false, nil); err != nil {
+	if c.bare, err = e.newArena(1, cellPad, false, nil); err != nil {
 		return err
 	}
 	if c.base, c.logits, err = c.streams(c.w.a, c.tokens, everyToken); err != nil {
@@ -701,7 +701,7 @@ func (c *conformance) inputs() (tried, error) {
 		}
 		f[i] = p.Addr
 	}
-	a, err := e.newArena(c.w.a.streams, c.w.a.cells, false, nil)
+	a, err := e.newArena(1, cellPad, false, nil)
 	if err != nil {
 		return tried{}, err
 	}
@@ -895,7 +895,7 @@ func (c *conformance) adapter() (tried, error) {
 	if err != nil || adapter == 0 {
 		return tried{}, fmt.Errorf("llama.cpp cannot load the adapter made here%s", e.lib.log.said())
 	}
-	a, err := e.newArena(c.w.a.streams, c.w.a.cells, false, newTap(e.info))
+	a, err := e.newArena(1, cellPad, false, newTap(e.info))
 	if err != nil {
 		return tried{}, err
 	}
@@ -1084,7 +1084,7 @@ func (c *conformance) stale() (tried, error) {
 }
 
 func (c *conformance) flash() (tried, error) {
-	a, err := c.e.newArenaWith(c.w.a.streams, c.w.a.cells, false, newTap(c.e.info), func(p *llama.ContextParams) {
+	a, err := c.e.newArenaWith(1, cellPad, false, newTap(c.e.info), func(p *llama.ContextParams) {
 		p.FlashAttentionType = llama.FlashAttentionTypeDisabled
 	})
 	if err != nil {

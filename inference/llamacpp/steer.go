@@ -127,10 +127,7 @@ func (e *Engine) Steer(ctx context.Context, s *inference.Steering) error {
 		return fmt.Errorf("steer: %w", err)
 	}
 	if !s.Empty() && !e.steers {
-		if err := e.openViewer(cellPad); err != nil {
-			return fmt.Errorf("steer: %w", err)
-		}
-		if err := e.checkSteering(ctx, e.viewer); err != nil {
+		if err := e.trySteering(ctx); err != nil {
 			return fmt.Errorf("steer: %w", err)
 		}
 		e.steers = true
@@ -195,14 +192,23 @@ func (e *Engine) steer(a *arena, x *steering) error {
 	return nil
 }
 
+// trySteering tries it in a small context of its own.
+func (e *Engine) trySteering(ctx context.Context) error {
+	w := &viewer{pack: 1, chunk: viewTokens, tap: newTap(e.info)}
+	var err error
+	if w.a, err = e.newArena(1, cellPad, false, w.tap); err != nil {
+		return err
+	}
+	if err = e.checkViewer(w); err == nil {
+		err = e.checkSteering(ctx, w)
+	}
+	return errors.Join(err, w.a.close())
+}
+
 // checkSteering tries steering on a few tokens and finds out whether control
 // vectors do what writing does.
-func (e *Engine) checkSteering(ctx context.Context, w *viewer) (err error) {
+func (e *Engine) checkSteering(ctx context.Context, w *viewer) error {
 	blocks, width := e.info.Blocks, e.info.Width
-	defer func() {
-		w.prefix = nil
-		err = errors.Join(err, e.steer(w.a, e.steering), w.a.clear())
-	}()
 	batch := e.trial()
 	layers := make([]bool, blocks+1)
 	for i := range layers {

@@ -11,7 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
-	gguf "github.com/gpustack/gguf-parser-go"
 	"github.com/hybridgroup/yzma/pkg/loader"
 	"github.com/jupiterrider/ffi"
 
@@ -22,20 +21,16 @@ import (
 // quantised ones are what llama.cpp's own conversion makes of them.
 type weights struct {
 	file    *os.File
-	data    int64
-	tensors map[string]gguf.GGUFTensorInfo
+	tensors map[string]models.Tensor
 	traits  uintptr // ggml_get_type_traits
 }
 
 var errNoWeights = errors.New("the file has no such tensor")
 
 func openWeights(dir string, f models.File) (*weights, error) {
-	if len(f.Parts) > 1 {
-		return nil, errors.New("the model is split over several files, whose weights are not read")
-	}
-	parsed, err := gguf.ParseGGUFFile(f.Path, gguf.SkipLargeMetadata())
+	all, err := models.Tensors(f)
 	if err != nil {
-		return nil, fmt.Errorf("read the weights of %s: %w", f.Path, err)
+		return nil, err
 	}
 	lib, err := loader.LoadLibrary(dir, "ggml-base")
 	if err != nil {
@@ -45,8 +40,8 @@ func openWeights(dir string, f models.File) (*weights, error) {
 	if err != nil {
 		return nil, unavailable("the llama.cpp library in %s lacks ggml_get_type_traits: %w", dir, err)
 	}
-	w := &weights{data: parsed.TensorDataStartOffset, tensors: make(map[string]gguf.GGUFTensorInfo), traits: p.Addr}
-	for _, t := range parsed.TensorInfos {
+	w := &weights{tensors: make(map[string]models.Tensor), traits: p.Addr}
+	for _, t := range all {
 		w.tensors[t.Name] = t
 	}
 	if w.file, err = os.Open(f.Path); err != nil {
@@ -59,29 +54,29 @@ func (w *weights) close() { w.file.Close() }
 
 func (w *weights) has(name string) bool { _, ok := w.tensors[name]; return ok }
 
-// A typeTraits is the beginning of ggml_type_traits of llama.cpp v0.5.0
-// (ggml/include/ggml.h).
-type typeTraits struct {
-	name       uintptr
-	block      int64
-	interleave int64
-	size       uintptr
-	quantised  bool
-	_          [7]byte
-	toFloat    uintptr
+// columns returns the length of a row of a matrix or vector, 0 where there is none.
+func (w *weights) columns(name string) int {
+	if t, ok := w.tensors[name]; ok {
+		return t.Dimensions[0]
+	}
+	return 0
 }
-
-// columns returns the length of a row of a matrix or vector.
-func (w *weights) columns(name string) int { return int(w.tensors[name].Dimensions[0]) }
 
 // rows returns the number of rows of a matrix; a vector has one.
 func (w *weights) rows(name string) int {
-	t := w.tensors[name]
-	if len(t.Dimensions) < 2 {
-		return 1
+	if t := w.tensors[name]; len(t.Dimensions) > 1 {
+		return t.Dimensions[1]
 	}
-	return int(t.Dimensions[1])
+	return 1
 }
+
+// ggmlFloat32 is ggml's number of 32-bit numbers. Their type has no conversion.
+const ggmlFloat32 = 0
+
+// toFloatAt is where ggml_type_traits of llama.cpp v0.5.0 holds the function
+// to_float: after a pointer, two 64-bit integers, a size and a bool
+// (ggml/include/ggml.h).
+const toFloatAt = 40
 
 // row returns a row of a tensor of one or two dimensions.
 func (w *weights) row(name string, i int) ([]float32, error) {
@@ -89,33 +84,29 @@ func (w *weights) row(name string, i int) ([]float32, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: %w", name, errNoWeights)
 	}
-	if len(t.Dimensions) > 2 {
-		return nil, fmt.Errorf("%s has %d dimensions", name, len(t.Dimensions))
+	if len(t.Dimensions) > 2 || i < 0 || i >= w.rows(name) {
+		return nil, fmt.Errorf("%s has no row %d: its dimensions are %d", name, i, t.Dimensions)
 	}
-	at, _, _ := purego.SyscallN(w.traits, uintptr(t.Type))
-	if at == 0 {
-		return nil, fmt.Errorf("%s is of type %d, which is not known", name, t.Type)
-	}
-	traits := *(**typeTraits)(unsafe.Pointer(&at))
-	n := w.columns(name)
-	if traits.block < 1 || n%int(traits.block) != 0 || traits.size < 1 || traits.size > 1<<12 {
-		return nil, fmt.Errorf("%s: a row of %d numbers is not one of blocks of %d", name, n, traits.block)
-	}
-	raw := make([]byte, n/int(traits.block)*int(traits.size))
-	if _, err := w.file.ReadAt(raw, w.data+int64(t.Offset)+int64(i)*int64(len(raw))); err != nil && err != io.EOF {
+	raw := make([]byte, t.RowBytes)
+	if _, err := w.file.ReadAt(raw, t.Offset+int64(i)*int64(len(raw))); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("read the weights: %w", err)
 	}
-	out := make([]float32, n)
-	switch {
-	case t.Type == gguf.GGMLTypeF32:
+	out := make([]float32, t.Dimensions[0])
+	if t.Kind == ggmlFloat32 {
 		for k := range out {
 			out[k] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*k:]))
 		}
-	case traits.toFloat == 0:
-		return nil, fmt.Errorf("%s is of type %d, which cannot be read", name, t.Type)
-	default:
-		purego.SyscallN(traits.toFloat, uintptr(unsafe.Pointer(&raw[0])), uintptr(unsafe.Pointer(&out[0])), uintptr(n))
+		return out, nil
 	}
+	at, _, _ := purego.SyscallN(w.traits, uintptr(t.Kind))
+	if at != 0 {
+		at += toFloatAt
+		at = **(**uintptr)(unsafe.Pointer(&at))
+	}
+	if at == 0 {
+		return nil, fmt.Errorf("%s is of type %d, which cannot be read", name, t.Kind)
+	}
+	purego.SyscallN(at, uintptr(unsafe.Pointer(&raw[0])), uintptr(unsafe.Pointer(&out[0])), uintptr(len(out)))
 	return out, nil
 }
 
