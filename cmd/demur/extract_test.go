@@ -41,9 +41,9 @@ func TestProbeScripts(t *testing.T) {
 // figure.
 func TestLayersMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("writes 200 MB")
+		t.Skip("writes 400 MB")
 	}
-	const layers, width, prompts = 30, 576, 3000
+	const layers, width, prompts = 30, 576, 6000
 	values := make([]float32, width)
 	r := rand.New(rand.NewPCG(1, 0))
 	var most uint64
