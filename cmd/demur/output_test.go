@@ -36,10 +36,26 @@ func scriptedRun(t *testing.T) string {
 // printing are commands that print results.
 func printing(run string) [][]string {
 	return [][]string{
-		{"report", run}, {"report", run, "--json"}, {"export", run}, {"export", run, "--format", "jsonl"}, {"classify", run}, {"verify", run},
-		{"requests", "list", "demo"}, {"requests", "check", "demo"}, {"requests", "check", "demo", "--json"}, {"requests", "questions"},
-		{"models", "list"}, {"models", "list", "--json"}, {"models", "show", "phantom"}, {"models", "show", "phantom", "--json"},
-		{"run", "--model", "phantom", "--print-plan"}, {"compare", run, run}, {"--help"}, {"--version"}, {"run", "--help"}, {"completion", "bash"},
+		{"report", run},
+		{"report", run, "--json"},
+		{"export", run},
+		{"export", run, "--format", "jsonl"},
+		{"classify", run},
+		{"verify", run},
+		{"requests", "list", "demo"},
+		{"requests", "check", "demo"},
+		{"requests", "check", "demo", "--json"},
+		{"requests", "questions"},
+		{"models", "list"},
+		{"models", "list", "--json"},
+		{"models", "show", "phantom"},
+		{"models", "show", "phantom", "--json"},
+		{"run", "--model", "phantom", "--print-plan"},
+		{"compare", run, run},
+		{"--help"},
+		{"--version"},
+		{"run", "--help"},
+		{"completion", "bash"},
 	}
 }
 
