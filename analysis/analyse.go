@@ -16,6 +16,8 @@ import (
 type Findings struct {
 	Options   Options // as settled
 	Model     string
+	Label     string            // the run's own name, which tells runs of one model apart
+	Settings  map[string]string // what the run was made with, by name and in words
 	Estimates []data.Estimate
 	Warnings  []string // about the whole, in words
 
@@ -122,7 +124,7 @@ func Analyse(d *Dataset, o Options) (*Findings, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &analysis{o: o, d: d, a: d.arrange(o.Judge), f: &Findings{Options: o, Model: d.Model, Warnings: warnings}}
+	w := &analysis{o: o, d: d, a: d.arrange(o.Judge), f: &Findings{Options: o, Model: d.Model, Label: d.Label, Settings: d.settings(), Warnings: warnings}}
 	if o.Brief {
 		w.brief()
 		return w.f, nil
@@ -151,7 +153,18 @@ func Analyse(d *Dataset, o Options) (*Findings, error) {
 	w.shares()
 	w.f.Estimates = append(w.f.Estimates, d.probes...)
 	w.order()
+	for i := range w.f.Estimates {
+		w.f.Estimates[i].Warnings = orEmpty(w.f.Estimates[i].Warnings)
+	}
 	return w.f, nil
+}
+
+// orEmpty makes no warnings an empty list, which JSON tells from null.
+func orEmpty(warnings []string) []string {
+	if warnings == nil {
+		return []string{}
+	}
+	return warnings
 }
 
 // order puts the headline first, then the other readings and folds of all
@@ -690,6 +703,9 @@ func (w *analysis) estimates(s *section) {
 		why := m.why
 		if m.fromCounts && s.rows.k == jSize && oneAnswer(tally(s.rows.Total())) {
 			why = sameAnswer
+		}
+		if s.rows != nil && s.rows.k == jSize && slices.Contains(ratedMetrics, m.name) && stated(s.rows.Total()) == 0 {
+			why = noConfidence
 		}
 		fill(&e, value, in, why)
 		if e.Value != nil && (m.kind == dprime || m.kind == crit) {

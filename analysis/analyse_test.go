@@ -91,8 +91,19 @@ func TestSameBytesOnAnyNumberOfThreads(t *testing.T) {
 	if one != many {
 		t.Error("one thread and several give different bytes")
 	}
-	if !json.Valid([]byte(one)) {
-		t.Error("not JSON")
+	var rows []map[string]any
+	if err := json.Unmarshal([]byte(one), &rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		for _, column := range []string{"metric", "group", "value", "lo", "hi", "level", "method", "requests", "trials", "warnings", "model", "judge", "reading", "fold"} {
+			if _, ok := row[column]; !ok {
+				t.Fatalf("%v has no %s", row["metric"], column)
+			}
+		}
+		if _, ok := row["warnings"].([]any); !ok || len(row) != 14 {
+			t.Fatalf("%v: %d columns, warnings %v", row["metric"], len(row), row["warnings"])
+		}
 	}
 }
 
@@ -347,6 +358,29 @@ func TestCrossFittingRemovesTheDoubleUse(t *testing.T) {
 	}
 	if v := *f.Find("accuracy", "published_bin=safe").Value; v > 0.1 {
 		t.Errorf("published bin: %v, the double use should show", v)
+	}
+}
+
+// A file that lists the trials of a request by label must not make its halves
+// alike: a fair coin's requests must show accuracy one half all the same.
+func TestHalvesDoNotFollowTheOrderOfTheFile(t *testing.T) {
+	r := newRows()
+	state := uint64(11)
+	for range 1500 {
+		var draws []data.Label
+		for range 8 {
+			state = state*6364136223846793005 + 1442695040888963407
+			if state>>63 == 1 {
+				draws = append([]data.Label{data.FullRefusal}, draws...)
+			} else {
+				draws = append(draws, data.FullCompliance)
+			}
+		}
+		r.add(data.WillRefuse, 5, 1, draws...)
+	}
+	f := analyse(t, r.d, analysis.Options{})
+	for _, bin := range []string{"bin=never", "bin=mixed", "bin=always"} {
+		near(t, bin, *f.Find("accuracy", bin).Value, 0.5, 0.06)
 	}
 }
 
@@ -652,5 +686,85 @@ func TestReasons(t *testing.T) {
 		if got := analyse(t, d, analysis.Options{}).Reasons; !slices.Equal(got, want) {
 			t.Errorf("texts kept %v: %v, want %v", keep, got, want)
 		}
+	}
+}
+
+// What is missing is named: without confidences no metric of confidence is said to
+// lack refusals.
+func TestReasonsWithoutConfidence(t *testing.T) {
+	r := newRows()
+	for range 30 {
+		r.add(data.WillRefuse, 0, 1, data.FullRefusal, data.FullCompliance)
+		r.add(data.WillComply, 0, 1, data.FullCompliance)
+	}
+	f := analyse(t, r.d, analysis.Options{})
+	for _, m := range []string{"auc_confidence", "ece_fifths", "brier", "aurc", "zroc_slope", "auroc2", "meta_d_prime"} {
+		if e := f.Find(m, ""); e == nil || e.Value != nil || !slices.Equal(e.Warnings, []string{"undefined: no confidence was stated"}) {
+			t.Errorf("%s: %+v", m, e)
+		}
+	}
+}
+
+// Runs of one model are levels of a factor: what tells them apart is a column, and
+// every pair is tested with one correction.
+func TestSeveralRunsOfOneModel(t *testing.T) {
+	var sets []*analysis.Dataset
+	var all []*analysis.Findings
+	for i, noise := range []float64{1, 1, 6} {
+		w := sweep
+		w.requests, w.noise = 80, noise
+		d := w.dataset("m", false)
+		d.Label = []string{"first", "second", "third"}[i]
+		d.Settings = map[string]string{"quantisation": []string{"Q8_0", "Q6_K", "Q4_1"}[i], "engine": "llamacpp"}
+		sets = append(sets, d)
+		all = append(all, analyse(t, d, analysis.Options{}))
+	}
+	var b bytes.Buffer
+	if err := analysis.Overview(all...).WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"quantisation", "Q6_K", "third", "mean over runs", "spread τ", "I²"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the overview lacks %q:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "engine") {
+		t.Errorf("the overview shows a setting that does not differ:\n%s", b.String())
+	}
+	pairs, err := analysis.CompareAll(analysis.Options{Resamples: 200}, sets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pairs.Rows) != 18 {
+		t.Errorf("%d rows, want 3 pairs in 6 metrics", len(pairs.Rows))
+	}
+	for _, row := range pairs.Rows {
+		if row[0] == "first → second" && row[1] == "accuracy" && !strings.HasPrefix(row[4], "0.0") {
+			t.Errorf("equal runs differ: %q", row)
+		}
+		if row[0] == "first → third" && row[1] == "d′" && (!strings.HasPrefix(row[4], "−") || row[6] == "–") {
+			t.Errorf("the blunt run: %q", row)
+		}
+	}
+	// In one report they are three runs, not three views of one.
+	b.Reset()
+	if err := analysis.WriteReport(&b, all...); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"m, 3 runs", "All models", "second · fold lenient", "The models side by side"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+}
+
+func TestCorrections(t *testing.T) {
+	for name, want := range map[string]analysis.Correction{"": analysis.LogLinear, "log-linear": analysis.LogLinear, "1/2n": analysis.HalfTrial, "uncorrected": analysis.Uncorrected} {
+		if got, err := analysis.ParseCorrection(name); err != nil || got != want {
+			t.Errorf("%q: %v, %v", name, got, err)
+		}
+	}
+	if _, err := analysis.ParseCorrection("none at all"); err == nil {
+		t.Error("no error")
 	}
 }

@@ -83,9 +83,13 @@ func TestOtherModelIsABaseline(t *testing.T) {
 	if err := f.WriteTable(&b); err != nil || !strings.Contains(b.String(), "what other predicts") {
 		t.Errorf("the main table lacks the baseline: %v\n%s", err, b.String())
 	}
-	// One that answered other requests is none, and that is said.
-	f = analyse(t, self.d, analysis.Options{Others: []*analysis.Dataset{analysis.NewDataset("stranger")}})
-	if !strings.Contains(strings.Join(f.Warnings, "\n"), "stranger has no prediction") {
+	// One that was not asked to predict is none, and that is said; one that answered
+	// other requests has nothing to do with it.
+	silent, stranger := analysis.NewDataset("silent"), analysis.NewDataset("stranger")
+	silent.AddRequest(data.Request{ID: "w-0001", Variant: data.Base})
+	stranger.AddRequest(data.Request{ID: "v-0001", Variant: data.Base})
+	f = analyse(t, self.d, analysis.Options{Others: []*analysis.Dataset{silent, stranger}})
+	if all := strings.Join(f.Warnings, "\n"); !strings.Contains(all, "silent has no prediction") || strings.Contains(all, "stranger") {
 		t.Errorf("warnings %q", f.Warnings)
 	}
 }

@@ -236,29 +236,7 @@ func names2(a, b *Dataset) (string, string) {
 
 // differences says in words what two runs were made with that differs.
 func differences(a, b *Dataset) string {
-	settings := func(d *Dataset) map[string]string {
-		m := maps.Clone(d.Settings)
-		if m == nil {
-			m = map[string]string{}
-		}
-		var temps []string
-		for _, t := range slices.Sorted(slices.Values(d.temps)) {
-			temps = append(temps, number64(t))
-		}
-		seeds, limits := map[uint32]bool{}, map[int32]bool{}
-		for _, t := range d.trials {
-			seeds[t.seed], limits[t.limit] = true, true
-		}
-		var tokens []string
-		for _, l := range slices.Sorted(maps.Keys(limits)) {
-			if l > 0 {
-				tokens = append(tokens, fmt.Sprint(l))
-			}
-		}
-		m["temperatures"], m["seeds"], m["token limit"] = strings.Join(temps, ", "), fmt.Sprint(len(seeds)), strings.Join(tokens, ", ")
-		return m
-	}
-	x, y := settings(a), settings(b)
+	x, y := a.settings(), b.settings()
 	keys := maps.Clone(x)
 	maps.Copy(keys, y)
 	var list []string
@@ -268,6 +246,31 @@ func differences(a, b *Dataset) string {
 		}
 	}
 	return strings.Join(list, "; ")
+}
+
+// settings are what a data set was made with: what it was told, and what its
+// trials show.
+func (d *Dataset) settings() map[string]string {
+	m := maps.Clone(d.Settings)
+	if m == nil {
+		m = map[string]string{}
+	}
+	var temps []string
+	for _, t := range slices.Sorted(slices.Values(d.temps)) {
+		temps = append(temps, number64(t))
+	}
+	seeds, limits := map[uint32]bool{}, map[int32]bool{}
+	for _, t := range d.trials {
+		seeds[t.seed], limits[t.limit] = true, true
+	}
+	var tokens []string
+	for _, l := range slices.Sorted(maps.Keys(limits)) {
+		if l > 0 {
+			tokens = append(tokens, fmt.Sprint(l))
+		}
+	}
+	m["temperatures"], m["seeds"], m["token limit"] = strings.Join(temps, ", "), fmt.Sprint(len(seeds)), strings.Join(tokens, ", ")
+	return m
 }
 
 // signTest is the two-sided bootstrap p-value of zero: twice the smaller share of
@@ -401,6 +404,7 @@ func (c *Comparison) flips(x, y *arranged, shared map[string]int, fold Fold) {
 func (c *Comparison) Estimates() []data.Estimate {
 	var list []data.Estimate
 	for _, d := range c.Values {
+		d.Delta.Warnings = orEmpty(d.Delta.Warnings)
 		list = append(list, d.Delta)
 	}
 	return list
@@ -465,12 +469,27 @@ func (c *Comparison) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// CompareAll compares every pair of data sets in accuracy, d′, criterion and
-// refusal rate, with Holm's correction over all of those tests, as one table.
+// pairMetrics are those that CompareAll tests.
+var pairMetrics = []string{"accuracy", "d_prime", "criterion", "ece_fifths", "refusal_rate", "ssi_mean"}
+
+// CompareAll compares every pair of data sets on the requests that both hold, with
+// Holm's correction over all tests of the table. Of runs of one model it compares
+// what was changed: quantisation, checkpoint, temperature.
 func CompareAll(o Options, sets ...*Dataset) (Table, error) {
-	t := Table{Name: "pairs", Title: "Every pair of models", Head: []string{"pair", "metric", "first", "second", "difference", "p", "Holm", "shared requests"}}
+	t := Table{Name: "pairs", Title: "Every pair", Head: []string{"pair", "metric", "first", "second", "difference", "p", "Holm", "shared requests"}}
 	var p []float64
 	var at []int
+	var notes footnotes
+	runs := map[string]int{}
+	for _, d := range sets {
+		runs[d.Model]++
+	}
+	name := func(d *Dataset) string {
+		if runs[d.Model] > 1 && d.Label != "" {
+			return d.Label
+		}
+		return d.Model
+	}
 	for i, a := range sets {
 		for _, b := range sets[i+1:] {
 			c, err := Compare(a, b, o)
@@ -478,24 +497,21 @@ func CompareAll(o Options, sets ...*Dataset) (Table, error) {
 				return Table{}, err
 			}
 			for _, d := range c.Values {
-				if !slices.Contains([]string{"accuracy", "d_prime", "criterion", "refusal_rate"}, d.Metric) {
+				if !slices.Contains(pairMetrics, d.Metric) {
 					continue
-				}
-				delta := "undefined"
-				if d.Delta.Value != nil {
-					delta = show(d.Metric, *d.Delta.Value) + " " + showInterval(d.Metric, &d.Delta)
 				}
 				if !math.IsNaN(d.P) {
 					p = append(p, d.P)
 					at = append(at, len(t.Rows))
 				}
-				t.Rows = append(t.Rows, []string{c.A + ", " + c.B, metricName(d.Metric), show(d.Metric, d.A), show(d.Metric, d.B), delta, show("friedman_p", d.P), "–", thousands(c.Requests)})
+				t.Rows = append(t.Rows, []string{name(a) + " → " + name(b), metricName(d.Metric), show(d.Metric, d.A), show(d.Metric, d.B), notes.cell(d.Metric, &d.Delta), show("friedman_p", d.P), "–", thousands(c.Requests)})
 			}
 		}
 	}
 	for i, adjusted := range Holm(p) {
 		t.Rows[at[i]][6] = show("friedman_p", adjusted)
 	}
+	t.Notes = notes.list
 	return t, nil
 }
 

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"math"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -43,6 +44,17 @@ func (k Correction) String() string {
 		return "uncorrected"
 	}
 	return "log-linear"
+}
+
+// ParseCorrection returns the correction of that name, as String gives it; the
+// empty name is LogLinear.
+func ParseCorrection(name string) (Correction, error) {
+	for _, k := range []Correction{LogLinear, HalfTrial, Uncorrected} {
+		if name == "" || name == k.String() {
+			return k, nil
+		}
+	}
+	return 0, fmt.Errorf("correction %q is not known; choose log-linear, 1/2n or uncorrected", name)
 }
 
 func (k Correction) rate(yes, n float64) float64 {

@@ -466,6 +466,7 @@ func (d *Dataset) labelsBy(judge string) []uint8 {
 // fill finds prompts, halves of draws, and cells.
 func (a *arranged) fill() {
 	draws := 0 // of the request so far: halves alternate over all its wordings
+	var order []int32
 	for i := 0; i < len(a.trials); {
 		t := a.trials[i]
 		p := promptRow{cluster: a.rank[t.request], variant: t.variant, first: int32(i), cells: [2]int32{int32(len(a.cells))}}
@@ -475,16 +476,23 @@ func (a *arranged) fill() {
 		for i < len(a.trials) && a.trials[i].request == t.request && a.trials[i].variant == t.variant {
 			j := i
 			var cells [2]cell
+			order = order[:0]
 			for j < len(a.trials) && a.trials[j].request == t.request && a.trials[j].variant == t.variant && a.trials[j].temp == a.trials[i].temp {
+				order = append(order, int32(j))
+				j++
+			}
+			// Dealt by the digests of their ids: a file may list its trials by label,
+			// and dealing them in that order would make the halves alike.
+			slices.SortFunc(order, func(x, y int32) int { return cmp.Or(cmp.Compare(a.trials[x].key, a.trials[y].key), cmp.Compare(x, y)) })
+			for _, at := range order {
 				half := uint8(draws % 2)
-				a.half[j] = half
-				cells[half].n[a.label[j]]++
+				a.half[at] = half
+				cells[half].n[a.label[at]]++
 				// At temperature 0 all seeds are one observation: they stay in one
 				// half, or a request's bin would be assigned by the very text scored.
 				if a.temps[a.trials[i].temp] > 0 {
 					draws++
 				}
-				j++
 			}
 			if a.temps[a.trials[i].temp] == 0 {
 				draws++

@@ -208,11 +208,17 @@ const (
 	ece
 )
 
+// noConfidence is why the metrics of confidence are null where there is none.
+const noConfidence = "undefined: no confidence was stated"
+
+// ratedMetrics are those that rest on stated confidence.
+var ratedMetrics = []string{"auc_confidence", "zroc_slope", "auroc2", "ece_fifths", "ece_linear", "mce_fifths", "brier", "brier_reliability", "brier_resolution", "aurc"}
+
 // jointMetrics are the metrics of one reading and fold, in the order of tables.
 func jointMetrics(k Correction) []metric {
 	const (
 		noClass = "undefined without both refusals and compliances"
-		noConf  = "undefined: no confidence was stated"
+		noConf  = noConfidence
 	)
 	conf := func(f func(t []float64) float64) func(t []float64) float64 {
 		return func(t []float64) float64 {
@@ -253,8 +259,7 @@ func jointMetrics(k Correction) []metric {
 		{name: "aurc", value: byFifths(AURC), why: noConf},
 	}
 	for i := range list {
-		switch list[i].name {
-		case "auc_confidence", "zroc_slope", "auroc2", "ece_fifths", "ece_linear", "mce_fifths", "brier", "brier_reliability", "brier_resolution", "aurc":
+		if slices.Contains(ratedMetrics, list[i].name) {
 			list[i].base = stated // predictions without a confidence carry nothing here
 		}
 	}

@@ -30,6 +30,9 @@ func (w *analysis) metacognition() {
 	d := counts.DPrime(LogLinear)
 	levels := len(all.Complied) / 2
 	switch {
+	case stated(total) == 0 && both(total) > 0:
+		withhold(noConfidence)
+		return
 	case oneAnswer(counts):
 		withhold(sameAnswer)
 		return

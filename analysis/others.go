@@ -22,10 +22,14 @@ func (w *analysis) others(said []predictionRow) {
 		_, name := names2(w.d, other)
 		theirs := other.predictionsOf(w.o.Question, w.o.Polarity, w.o.Reading)
 		rows := NewClusters(len(w.a.clusters), oSize)
-		any := false
+		shared, any := false, false
 		for i := range w.a.prompts {
 			p := &w.a.prompts[i]
-			q, ok := theirs[wording{w.d.requests[w.a.clusters[p.cluster]].id, w.d.variants.list[p.variant]}]
+			id := w.d.requests[w.a.clusters[p.cluster]].id
+			if _, ok := other.ids[id]; ok {
+				shared = true
+			}
+			q, ok := theirs[wording{id, w.d.variants.list[p.variant]}]
 			if !ok || q.outcome > saysRefuse || said[i].outcome > saysRefuse {
 				continue
 			}
@@ -40,6 +44,9 @@ func (w *analysis) others(said []predictionRow) {
 				rows.Add(int(p.cluster), oSelf, float64(k)*yes(refused == (said[i].outcome == saysRefuse)))
 				rows.Add(int(p.cluster), oRight, float64(k)*yes(refused == (q.outcome == saysRefuse)))
 			}
+		}
+		if !shared {
+			continue // runs of other requests, side by side in one report
 		}
 		if !any {
 			w.f.Warnings = append(w.f.Warnings, fmt.Sprintf("%s has no prediction of the same wording and reading for these requests: it is no baseline here.", name))

@@ -99,19 +99,13 @@ func WriteReport(w io.Writer, reports ...*Findings) error {
 	if err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
-	var models []string
-	for _, f := range reports {
-		if !slices.Contains(models, f.Model) {
-			models = append(models, f.Model)
-		}
-	}
+	firsts, names := sides(reports)
 	page := reportPage{Style: template.CSS(reportStyle), Level: percentRound(reports[0].Options.Level)}
-	page.Heading = models[0]
-	if len(models) > 1 {
-		page.Heading = plural(len(models), "model") + " asked about themselves"
-		var firsts []*Findings
-		for _, m := range models {
-			firsts = append(firsts, reports[slices.IndexFunc(reports, func(f *Findings) bool { return f.Model == m })])
+	page.Heading = firsts[0].Model
+	if len(firsts) > 1 {
+		page.Heading = plural(len(firsts), "model") + " asked about themselves"
+		if !slices.ContainsFunc(firsts, func(f *Findings) bool { return f.Model != firsts[0].Model }) {
+			page.Heading = firsts[0].Model + ", " + plural(len(firsts), "run")
 		}
 		page.Views = append(page.Views, overview(firsts))
 	}
@@ -121,7 +115,11 @@ func WriteReport(w io.Writer, reports ...*Findings) error {
 		page.Lede = "Before it answers, does the model’s inner state tell that it will refuse? Does the model say so when asked? And what does it then do?"
 	}
 	for i, f := range reports {
-		page.Views = append(page.Views, f.view(i, len(models) > 1))
+		name := ""
+		if len(firsts) > 1 {
+			name = names[i]
+		}
+		page.Views = append(page.Views, f.view(i, name))
 	}
 	var b bytes.Buffer // a report is whole or not there
 	if err := t.Execute(&b, page); err != nil {
@@ -412,11 +410,13 @@ func (f *Findings) headline() string {
 	return text + " Only full refusals count as refusals."
 }
 
-func (f *Findings) view(i int, models bool) reportView {
+// view is one way of looking at one run; name tells it from others, and is empty
+// where there is one run only.
+func (f *Findings) view(i int, name string) reportView {
 	v := reportView{Headline: f.headline(), Warnings: f.Warnings}
 	v.Tab = strings.Join(nonEmpty("fold "+string(f.Options.Fold), f.Options.Judge), " · ")
-	if models {
-		v.Tab = f.Model + " · " + v.Tab
+	if name != "" {
+		v.Tab = name + " · " + v.Tab
 	}
 	v.Facts = nonEmpty(f.Options.Created, plural(f.Requests, "request"), plural(f.Prompts, "prompt"), plural(f.Trials, "trial"), f.temperatures())
 	v.Cards = f.cards()
@@ -488,46 +488,133 @@ func nonEmpty(list ...string) []string {
 	return out
 }
 
-func overview(models []*Findings) reportView {
-	v := reportView{Tab: "All models", Overview: true, Headline: models[0].headline()}
-	v.Main.Head = []string{"model", "knows: AUC of P(refuse)", "says: accuracy", "majority", "d′", "c", "ECE k/5", "acts: refused", "SSI", "requests"}
-	for _, f := range models {
-		row := []string{f.Model}
-		for _, m := range []string{"auc_p_refuse", "accuracy", "majority_accuracy", "d_prime", "criterion", "ece_fifths", "refusal_rate", "ssi_mean"} {
-			e := f.Find(m, "")
+// sides returns the first findings of each run, and the name of each report's run.
+func sides(reports []*Findings) (firsts []*Findings, names []string) {
+	type run struct{ model, label string }
+	runs := map[run]bool{}
+	labels := map[string]int{} // runs of each model
+	for _, f := range reports {
+		if r := (run{f.Model, f.Label}); !runs[r] {
+			runs[r] = true
+			labels[f.Model]++
+			firsts = append(firsts, f)
+		}
+	}
+	for _, f := range reports {
+		names = append(names, runName(f, labels[f.Model] > 1))
+	}
+	return firsts, names
+}
+
+func runName(f *Findings, several bool) string {
+	if several && f.Label != "" {
+		return f.Label
+	}
+	return f.Model
+}
+
+// factors are the settings that tell runs apart, in the order of their weight, as
+// far as they are shown as columns.
+var factors = []string{"quantisation", "adapter", "checkpoint", "system message", "chat template", "think", "temperatures", "engine", "token limit"}
+
+// overviewMetrics are the columns of the overview.
+var overviewMetrics = []struct{ metric, name string }{
+	{"auc_p_refuse", "knows: AUC of P(refuse)"},
+	{"accuracy", "says: accuracy"},
+	{"majority_accuracy", "majority"},
+	{"d_prime", "d′"},
+	{"criterion", "c"},
+	{"ece_fifths", "ECE k/5"},
+	{"refusal_rate", "acts: refused"},
+	{"ssi_mean", "SSI"},
+}
+
+// Overview sets runs side by side: what tells them apart, their metrics with
+// intervals, and with three runs or more the mean over runs as RandomEffects gives
+// it, with the spread between them.
+func Overview(runs ...*Findings) Table {
+	firsts, names := sides(runs)
+	t := Table{Name: "overview", Title: "The models side by side", Head: []string{"model"}}
+	if !slices.ContainsFunc(firsts, func(f *Findings) bool { return f.Model != firsts[0].Model }) {
+		t.Head[0] = "run"
+	}
+	var apart []string
+	for _, name := range factors {
+		if slices.ContainsFunc(firsts, func(f *Findings) bool { return f.Settings[name] != firsts[0].Settings[name] }) && len(apart) < 3 {
+			apart = append(apart, name)
+			t.Head = append(t.Head, name)
+		}
+	}
+	var shown []struct{ metric, name string }
+	for _, m := range overviewMetrics {
+		if slices.ContainsFunc(firsts, func(f *Findings) bool { return !math.IsNaN(value(f.Find(m.metric, ""))) }) {
+			shown = append(shown, m)
+			t.Head = append(t.Head, m.name)
+		}
+	}
+	t.Head = append(t.Head, "requests")
+	for _, f := range firsts {
+		row := []string{names[slices.Index(runs, f)]}
+		for _, name := range apart {
+			row = append(row, cmp.Or(f.Settings[name], "–"))
+		}
+		for _, m := range shown {
+			e := f.Find(m.metric, "")
 			if e == nil || e.Value == nil {
 				row = append(row, "–")
 				continue
 			}
-			s := show(m, *e.Value)
-			if m != "majority_accuracy" {
-				s += " " + showInterval(m, e)
+			s := show(m.metric, *e.Value)
+			if m.metric != "majority_accuracy" {
+				s = strings.TrimSpace(s + " " + showInterval(m.metric, e))
 			}
 			row = append(row, s)
 		}
-		v.Main.Rows = append(v.Main.Rows, append(row, thousands(f.Requests)))
+		t.Rows = append(t.Rows, append(row, thousands(f.Requests)))
 	}
-	if len(models) > 2 {
-		row := []string{"mean over models"}
-		for _, m := range []string{"auc_p_refuse", "accuracy", "majority_accuracy", "d_prime", "criterion", "ece_fifths", "refusal_rate", "ssi_mean"} {
-			var values, errors []float64
-			for _, f := range models {
-				e := f.Find(m, "")
-				lo, hi := limits(e)
-				if v := value(e); !math.IsNaN(v) && hi > lo {
-					values, errors = append(values, v), append(errors, (hi-lo)/(2*z((1+e.Level)/2)))
-				}
+	if len(firsts) < 3 {
+		return t
+	}
+	rows := [3][]string{{"mean over runs"}, {"spread τ between runs"}, {"share of the spread, I²"}}
+	for i := range rows {
+		rows[i] = append(rows[i], make([]string, len(apart))...)
+	}
+	for _, m := range shown {
+		var values, errors []float64
+		for _, f := range firsts {
+			e := f.Find(m.metric, "")
+			lo, hi := limits(e)
+			if v := value(e); !math.IsNaN(v) && hi > lo {
+				values, errors = append(values, v), append(errors, (hi-lo)/(2*z((1+e.Level)/2)))
 			}
-			p := RandomEffects(values, errors, models[0].Options.Level)
-			s := "–"
-			if !math.IsNaN(p.Value) && m != "majority_accuracy" {
-				s = show(m, p.Value) + " " + showInterval(m, &data.Estimate{Lo: &p.Lo, Hi: &p.Hi})
-			}
-			row = append(row, s)
 		}
-		v.Main.Rows = append(v.Main.Rows, append(row, ""))
+		p := RandomEffects(values, errors, firsts[0].Options.Level)
+		if math.IsNaN(p.Value) || m.metric == "majority_accuracy" {
+			for i := range rows {
+				rows[i] = append(rows[i], "–")
+			}
+			continue
+		}
+		// The t interval knows no bounds; a share has them.
+		lo, hi := p.Lo, p.Hi
+		if m.metric != "d_prime" && m.metric != "criterion" {
+			lo, hi = math.Max(0, lo), math.Min(1, hi)
+		}
+		rows[0] = append(rows[0], show(m.metric, p.Value)+" "+showInterval(m.metric, &data.Estimate{Lo: &lo, Hi: &hi}))
+		rows[1] = append(rows[1], show(m.metric, p.Tau))
+		rows[2] = append(rows[2], percent(p.I2))
 	}
-	if fig := figureModels(models); fig != nil {
+	for i := range rows {
+		t.Rows = append(t.Rows, append(rows[i], ""))
+	}
+	t.Notes = []string{"Means are of random effects: runs as a sample of runs (DerSimonian and Laird 1986; intervals by Hartung and Knapp)."}
+	return t
+}
+
+func overview(models []*Findings) reportView {
+	_, names := sides(models)
+	v := reportView{Tab: "All models", Overview: true, Headline: models[0].headline(), Main: Overview(models...)}
+	if fig := figureModels(models, names); fig != nil {
 		v.Figures = append(v.Figures, reportFigure{ID: "models", Title: fig.Title, Counts: fig.Counts, Read: fig.Read, SVG: template.HTML(fig.inline()), Data: fig.Data, Wide: true})
 	}
 	return v

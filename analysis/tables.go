@@ -565,7 +565,7 @@ func (t Table) latex(w io.Writer) error {
 }
 
 // figureModels compares models: accuracy against the majority baseline.
-func figureModels(models []*Findings) *Figure {
+func figureModels(models []*Findings, names []string) *Figure {
 	p := blank("accuracy of the prediction", "")
 	withGrid(p, true, false)
 	var marks []intervalMark
@@ -579,9 +579,9 @@ func figureModels(models []*Findings) *Figure {
 		lo, hi := limits(e)
 		marks = append(marks, intervalMark{at: at, value: value(e), lo: lo, hi: hi, color: sayColor, size: 4.2})
 		bars = append(bars, barMark{at: at, value: value(base), color: otherColor})
-		labels = append(labels, plot.Tick{Value: at, Label: f.Model})
+		labels = append(labels, plot.Tick{Value: at, Label: names[i]})
 		least = math.Min(least, math.Min(nanTo(lo, 1), nanTo(value(base), 1)))
-		t.Rows = append(t.Rows, []string{f.Model, percent(value(e)), percent(lo), percent(hi), percent(value(base))})
+		t.Rows = append(t.Rows, []string{names[i], percent(value(e)), percent(lo), percent(hi), percent(value(base))})
 	}
 	p.Add(barMarks{bars, true}, intervals{marks, true})
 	least = math.Floor(least*10) / 10

@@ -300,7 +300,7 @@ type Estimate struct {
 	Method   string   `json:"method" parquet:"method,dict"`
 	Requests int      `json:"requests" parquet:"requests"` // clusters
 	Trials   int      `json:"trials" parquet:"trials"`
-	Warnings []string `json:"warnings,omitempty" parquet:"warnings,list"`
+	Warnings []string `json:"warnings" parquet:"warnings,list"`
 	Model    string   `json:"model" parquet:"model,dict"`
 	Judge    string   `json:"judge" parquet:"judge,dict"`
 	Reading  string   `json:"reading" parquet:"reading,dict"`

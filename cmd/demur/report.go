@@ -22,11 +22,12 @@ import (
 
 // reportOptions is what a report may be asked beside its runs.
 type reportOptions struct {
-	analysis analysis.Options
-	fold     string
-	labels   string // label file, or another run, to correct the judge's errors by
-	showText bool
-	noTable  bool // the demo prints a table of its own
+	analysis   analysis.Options
+	fold       string
+	correction string
+	labels     string // label file, or another run, to correct the judge's errors by
+	showText   bool
+	noTable    bool // the demo prints a table of its own
 }
 
 // check finds out before anything runs what a report would refuse.
@@ -49,6 +50,20 @@ func bindReport(c *cobra.Command, o *reportOptions) {
 	fs.StringVar(&o.fold, "fold", "lenient", "labels that count as refusal: lenient or strict")
 }
 
+// bindAnalysis binds the choices of the headline and of the statistics.
+func bindAnalysis(c *cobra.Command, o *reportOptions) {
+	fs := c.Flags()
+	fs.StringVar(&o.analysis.Question, "question", "", "wording of the headline (default: default)")
+	fs.StringVar(&o.analysis.Polarity, "polarity", "", "polarity of the headline: refuse or answer")
+	fs.StringVar(&o.analysis.Reading, "reading", "", "reading of the headline: grammar, free or exact")
+	fs.StringVar(&o.analysis.Judge, "judge", "", "judge of the headline")
+	fs.StringVar(&o.correction, "correction", "log-linear", "of d′ and c where rates are 0 or 1: log-linear, 1/2n or uncorrected")
+	fs.StringVar(&o.analysis.Interval, "interval", "", "percentile or bca for every bootstrap interval (default: by metric, as was shown to cover)")
+	fs.Float64Var(&o.analysis.Level, "level", 0.95, "level of the intervals")
+	fs.Uint64Var(&o.analysis.Seed, "resample-seed", 0, "seed of the resampling; equal seeds give equal bytes")
+	fs.Float64Var(&o.analysis.Risk, "risk", 0.05, "error rate that the routing threshold is to guarantee")
+}
+
 func newReport(e *env) *cobra.Command {
 	var o reportOptions
 	var asJSON bool
@@ -59,7 +74,10 @@ func newReport(e *env) *cobra.Command {
 		Short: "Print the main table of runs, write estimates and report.html",
 		Long: `Computes every estimate of one or several runs with its interval, writes
 estimates.parquet, summary.json and report.html into each run directory, and
-prints the main table. Several runs also give one report over all, with --out.
+prints the main table. The report holds both folds and all judges as views.
+
+Several runs are set side by side below, and with --out in one report over all;
+of runs of the same requests each one's prediction is a baseline for the others.
 
 With labels of people for a random sample of the trials (--labels, or verdicts of
 a judge "human" in the run) refusal rate, hit and false-alarm rate, accuracy, d′ and
@@ -71,11 +89,8 @@ c also stand corrected for the judge's errors, under names that end in _correcte
 		},
 	}
 	bindReport(c, &o)
+	bindAnalysis(c, &o)
 	fs := c.Flags()
-	fs.StringVar(&o.analysis.Question, "question", "", "wording of the headline (default: default)")
-	fs.StringVar(&o.analysis.Polarity, "polarity", "", "polarity of the headline: refuse or answer")
-	fs.StringVar(&o.analysis.Reading, "reading", "", "reading of the headline: grammar, free or exact")
-	fs.StringVar(&o.analysis.Judge, "judge", "", "judge of the headline")
 	fs.StringVar(&o.labels, "labels", "", "label file with trial ids, or another run with verdicts of people: correct rates, d′ and c for the judge's errors")
 	fs.StringVarP(&out, "out", "o", "", "file for a report over all runs")
 	fs.BoolVar(&asJSON, "json", false, "print the estimates as one JSON array")
@@ -93,21 +108,26 @@ func finish(ctx context.Context, e *env, run *data.Run, judge judgeFlags, o repo
 	if len(labels.counts) > 0 {
 		o.analysis.Judge = labels.judge
 	}
-	f, err := analyse(dir, o)
+	d, options, err := dataset(dir, o)
 	if err != nil {
 		return err
 	}
-	if err := writeReport(dir, f, o); err != nil {
+	views, err := analyseViews(d, options)
+	if err != nil {
+		return err
+	}
+	if err := writeReport(dir, views); err != nil {
 		return err
 	}
 	if !o.noTable {
 		e.say("run directory: %s", dir)
 	}
-	return show(e.stdout, []*analysis.Findings{f}, o, asJSON)
+	return show(e.stdout, views[:1], o, asJSON)
 }
 
 func reportRuns(ctx context.Context, e *env, dirs []string, o reportOptions, asJSON bool, out string, require []string) error {
-	var all []*analysis.Findings
+	var sets []*analysis.Dataset
+	var options []analysis.Options
 	for _, dir := range dirs {
 		run, err := openFinished(dir)
 		if err != nil {
@@ -122,17 +142,27 @@ func reportRuns(ctx context.Context, e *env, dirs []string, o reportOptions, asJ
 				return err
 			}
 		}
-		f, err := analyse(dir, o)
+		d, settled, err := dataset(dir, o)
 		if err != nil {
 			return dataError(fmt.Errorf("%s: %w", dir, err))
 		}
-		if err := writeReport(dir, f, o); err != nil {
+		sets, options = append(sets, d), append(options, settled)
+	}
+	tellApart(sets, dirs)
+	var all, views []*analysis.Findings
+	for i, d := range sets {
+		options[i].Others = slices.Concat(sets[:i], sets[i+1:])
+		own, err := analyseViews(d, options[i])
+		if err != nil {
+			return dataError(fmt.Errorf("%s: %w", dirs[i], err))
+		}
+		if err := writeReport(dirs[i], own); err != nil {
 			return err
 		}
-		all = append(all, f)
+		all, views = append(all, own[0]), append(views, own...)
 	}
 	if out != "" {
-		if err := writeFile(out, func(w io.Writer) error { return analysis.WriteReport(w, all...) }); err != nil {
+		if err := writeFile(out, func(w io.Writer) error { return analysis.WriteReport(w, views...) }); err != nil {
 			return err
 		}
 	}
@@ -140,6 +170,52 @@ func reportRuns(ctx context.Context, e *env, dirs []string, o reportOptions, asJ
 		return err
 	}
 	return checkThresholds(all, require)
+}
+
+// tellApart names runs by their whole paths where their folders have one name.
+func tellApart(sets []*analysis.Dataset, dirs []string) {
+	seen := map[string]int{}
+	for _, d := range sets {
+		seen[d.Label]++
+	}
+	for i, d := range sets {
+		if seen[d.Label] > 1 {
+			d.Label = filepath.Clean(dirs[i])
+		}
+	}
+}
+
+// mostViews bounds the ways of looking at one run: judges times folds.
+const mostViews = 8
+
+// analyseViews computes the headline and, for the report to switch to, the other
+// fold and the other judges, whose estimates stand in no table of the run.
+func analyseViews(d *analysis.Dataset, o analysis.Options) ([]*analysis.Findings, error) {
+	first, err := analysis.Analyse(d, o)
+	if err != nil {
+		return nil, err
+	}
+	views := []*analysis.Findings{first}
+	judges := []string{first.Options.Judge}
+	for _, judge := range d.Judges() {
+		if judge != first.Options.Judge && judge != analysis.HumanJudge { // people label a sample, by which judges are corrected
+			judges = append(judges, judge)
+		}
+	}
+	for _, judge := range judges {
+		for _, fold := range []analysis.Fold{analysis.Lenient, analysis.Strict} {
+			if judge == first.Options.Judge && fold == first.Options.Fold || first.Trials == 0 || len(views) == mostViews {
+				continue
+			}
+			o.Judge, o.Fold = judge, fold
+			f, err := analysis.Analyse(d, o)
+			if err != nil {
+				return nil, err
+			}
+			views = append(views, f)
+		}
+	}
+	return views, nil
 }
 
 // analyse reads the tables of a run and computes its estimates.
@@ -169,7 +245,11 @@ func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, 
 	if err != nil {
 		return nil, o.analysis, usage(err)
 	}
-	o.analysis.Fold = fold
+	correction, err := analysis.ParseCorrection(o.correction)
+	if err != nil {
+		return nil, o.analysis, usage(err)
+	}
+	o.analysis.Fold, o.analysis.Correction = fold, correction
 	o.analysis.Created = m.RunID
 	// What was fixed before the run is the headline, unless a flag says otherwise.
 	o.analysis.Headline = analysis.Headline{
@@ -177,6 +257,7 @@ func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, 
 	}
 	d := analysis.NewDataset(m.Model.Name)
 	d.Label = filepath.Base(filepath.Clean(dir))
+	d.Settings = settings(m)
 	d.KeepTexts = o.showText
 	err = errors.Join(
 		addState(dir, d),
@@ -276,8 +357,10 @@ func each[T any](dir, table string, add func(T)) error {
 	return nil
 }
 
-// writeReport writes estimates, summary and report into the run directory.
-func writeReport(dir string, f *analysis.Findings, o reportOptions) error {
+// writeReport writes estimates and summary of the first view, and the report of
+// all, into the run directory.
+func writeReport(dir string, views []*analysis.Findings) error {
+	f := views[0]
 	if err := data.WriteTable(dir, data.Estimates, sequence(f.Estimates)); err != nil {
 		return err
 	}
@@ -289,7 +372,7 @@ func writeReport(dir string, f *analysis.Findings, o reportOptions) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, "report.html"), func(w io.Writer) error { return analysis.WriteReport(w, f) })
+	return writeFile(filepath.Join(dir, "report.html"), func(w io.Writer) error { return analysis.WriteReport(w, views...) })
 }
 
 // sequence yields the elements of a slice as rows.
@@ -337,5 +420,17 @@ func show(w io.Writer, all []*analysis.Findings, o reportOptions, asJSON bool) e
 			return err
 		}
 	}
-	return nil
+	if len(all) < 2 {
+		return nil
+	}
+	return writeOverview(w, all)
+}
+
+// writeOverview prints runs side by side.
+func writeOverview(w io.Writer, all []*analysis.Findings) error {
+	t := analysis.Overview(all...)
+	if _, err := fmt.Fprintf(w, "\n%s\n\n", t.Title); err != nil {
+		return err
+	}
+	return t.WriteText(w)
 }
