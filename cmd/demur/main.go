@@ -137,7 +137,7 @@ Exit codes:
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage(flagHint(c, err)) })
 	for _, add := range []func(*env) *cobra.Command{
-		newDemo, newRun, newClassify, newReport, newCompare, newExtract, newFit, newGuard, newImport, newExport,
+		newDemo, newRun, newClassify, newReport, newCompare, newExtract, newFit, newSteer, newGuard, newImport, newExport,
 		newModels, newRequests, newDoctor, newVerify,
 	} {
 		root.AddCommand(add(e))
