@@ -59,8 +59,7 @@ const referenceBytes = 512 << 20
 // empty a quantised model is compared with a copy of its own weights in 16-bit
 // numbers, made for the time, unless its file is larger than half a gibibyte.
 //
-// The items are those of the suite that the package's documentation names
-// (docs/probes.md, Conformance).
+// What each item means stands in docs/probes.md, Conformance.
 func Conform(ctx context.Context, o Options, reference string) ([]Finding, error) {
 	file, facts, err := find(o.Model)
 	if err != nil {
