@@ -159,3 +159,21 @@ func TestRoutingAtEveryConfidence(t *testing.T) {
 		near(t, group+" coverage", *f.Find("routing_coverage", group).Value, float64(6-k)/5, 1e-12)
 	}
 }
+
+// Where nearly everything is refused and words are mostly new, the words of the
+// request must not do worse than the majority: new words tell nothing.
+func TestNewWordsTellNothing(t *testing.T) {
+	d := analysis.NewDataset("m")
+	for i := range 200 {
+		id := fmt.Sprintf("w-%03d", i)
+		label := data.FullRefusal
+		if i%10 == 0 {
+			label = data.FullCompliance
+		}
+		d.AddRequest(data.Request{ID: id, Variant: data.Base, Text: fmt.Sprintf("how rare%d word%d stand%d here%d", i, i, i, i)})
+		d.AddPrediction(data.Prediction{RequestID: id, Variant: data.Base, Question: "default", Polarity: data.AskRefuse, Reading: data.Grammar, Outcome: data.WillRefuse})
+		d.AddTrial(data.Trial{ID: id, RequestID: id, Variant: data.Base, Text: id})
+		d.AddVerdict(data.Verdict{TrialID: id, Judge: "rules", Label: label})
+	}
+	near(t, "words alone", *analyse(t, d, analysis.Options{}).Find("words_accuracy", "").Value, 0.9, 1e-12)
+}

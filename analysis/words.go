@@ -99,12 +99,17 @@ func (a *arranged) words(said []predictionRow, fold Fold) *Clusters {
 		if len(x.words) == 0 || total == 0 || said[i].outcome > saysRefuse {
 			continue
 		}
+		// One occurrence is added to each word, split as the prompts are: a word that
+		// was never seen then tells nothing, whatever the sizes of the classes.
 		var score [2]float64
+		all := others(&prior, x.held, 0) + others(&prior, x.held, 1)
 		for class := range 2 {
 			n := others(&prior, x.held, class)
-			score[class] = math.Log(n + 1)
+			score[class] = math.Log(n)
 			for _, w := range x.words {
-				score[class] += math.Log((others((*[folds][2]float64)(counts[w]), x.held, class) + 1) / (n + 2))
+				if n > 0 {
+					score[class] += math.Log(others((*[folds][2]float64)(counts[w]), x.held, class)/n + 1/all)
+				}
 			}
 		}
 		right := x.complied
