@@ -43,8 +43,8 @@ tokens holds the tokens of each prompt. Nothing in the other tables of the run i
 changed. The model must be the one of the run.
 
 The same command continues an extraction that was stopped: what was evaluated is
-kept in DIR/parts until the tables are whole. --half halves the size on disk; it
-keeps 11 significant bits, which no method of fit can tell from 24.`,
+kept in DIR/parts until the tables are whole. --half halves the size on disk and
+keeps 11 significant bits of 24.`,
 		Example: `  demur extract runs/smol --model SmolLM2-135M-Instruct.Q4_1.gguf
   demur extract --requests mine.csv --out states --model phantom --anchors all`,
 		Args: cobra.MaximumNArgs(1),
