@@ -77,7 +77,7 @@ steering and steering_estimates; the same command continues one that was stopped
 
 A direction is NAME@LAYER/ANCHOR, such as refusal@14/post; without a site, it is that
 of the mean difference in the table that demur fit wrote. Names are those of demur
-fit, also "refusal at equal harm" and "harm at equal refusal", which hold the other
+fit, also refusal-at-equal-harm and harm-at-equal-refusal, which hold the other
 constant. With --control-vector, a file takes the place of the fit.
 
 All of it happens in memory. --save writes a direction as a control-vector file;
@@ -371,6 +371,7 @@ func (s *steered) targets(o steerOptions) ([]probes.SteerTarget, error) {
 	var fitted []data.Direction
 	for _, name := range o.target {
 		name, at, given := strings.Cut(strings.TrimSpace(name), "@")
+		name = strings.NewReplacer("-at-equal-", " at equal ", "-within-", " within ").Replace(name)
 		var site probes.Site
 		if given {
 			layer, anchor, ok := strings.Cut(at, "/")
