@@ -238,6 +238,11 @@ func TestWith(t *testing.T) {
 	if len(a.Sites()) != 1 {
 		t.Error("the states themselves were changed")
 	}
+	few := probes.NewStates(1, []string{"y", "z", "x"}, []probes.Site{{Layer: 0, Anchor: probes.Inst}, {Layer: 1, Anchor: probes.Inst}}, [][]float32{{1, 2, 3}, {4, 5, 6}})
+	few.Only([]probes.Row{{PromptID: "x"}, {PromptID: "z"}, {PromptID: "elsewhere"}})
+	if got := few.Prompts(); len(got) != 2 || few.Values("y", few.Sites()[0]) != nil || few.Values("x", few.Sites()[1])[0] != 6 || few.Values("z", few.Sites()[0])[0] != 2 {
+		t.Errorf("of three prompts %v stay", got)
+	}
 	if _, err := b.With(a); err == nil {
 		t.Error("a prompt has no state there, and no error")
 	}

@@ -31,3 +31,17 @@ func (s *States) With(other *States) (*States, error) {
 	}
 	return out, nil
 }
+
+// Only drops the states of prompts that rows do not speak of, such as those of
+// another phase.
+func (s *States) Only(rows []Row) {
+	wanted := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		wanted[r.PromptID] = true
+	}
+	full := make([]bool, len(s.prompts))
+	for p, id := range s.prompts {
+		full[p] = wanted[id]
+	}
+	s.keep(full)
+}

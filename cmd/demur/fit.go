@@ -148,6 +148,7 @@ func openKept(e *env, dir string, o fitOptions, fold analysis.Fold) (*keptRun, e
 	if err != nil {
 		return nil, dataError(err)
 	}
+	states.Only(k.Rows) // those of another phase may be kept too
 	k.States = states
 	if len(missing) > 0 {
 		e.say("%s: %d prompts lack activations at some sites and are left out; the first is %.8s", dir, len(missing), missing[0])
