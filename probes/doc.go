@@ -17,6 +17,10 @@
 //	guard, err := probes.NewGuard(directions)            // of one group
 //	for judgement, err := range guard.Run(ctx, engine, prompts) { … }
 //
+//	levers, err := probes.FitLevers(about, states, targets, probes.LeverOptions{})   // directions and controls, by fold
+//	for rows, err := range probes.Steer(ctx, engine, asked, levers, probes.SteerOptions{…}) { … }
+//	steered, err := probes.SummariseSteering(rows, about, probes.SteerSummary{})
+//
 // The package opens no engine and no file: activations, directions and scores
 // come and go as rows of package data.
 //
