@@ -131,7 +131,7 @@ func (x *streamed) change(l int, row []float32) {
 	if x.addsFirst {
 		add()
 	}
-	if r, ok := x.now.Ablate[l]; ok {
+	if r := x.now.Ablate[l]; len(r) == len(row) { // else it was not checked
 		dot, length := 0.0, 0.0
 		for i := range row {
 			dot += float64(row[i]) * float64(r[i])
