@@ -38,6 +38,10 @@ test: setup ## pass the tests (real models and servers where they are set up)
 test-real: setup ## the slower tests: real models, a real Ollama server
 	@tools/test-real.sh
 
+.PHONY: test-long
+test-long: setup ## what takes an hour or more: coverage of intervals, simulated demos, seeded faults
+	@DEMUR_LONG=1 $(GO) test -count=1 -timeout 4h ./analysis ./cmd/demur -run 'Coverage|CorrectionRecovers|Million|SeededFaults|SoundInstrument|Distortion|ModelJudges' -v
+
 .PHONY: check
 check: go-there ## what a change must pass: format, vet, static checks, tidy, race, fuzz
 	@tools/check.sh

@@ -77,6 +77,17 @@ var faults = []fault{
 	},
 }
 
+// TestSeededFaultsFit holds that each fault still changes one place of the code.
+func TestSeededFaultsFit(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults {
+		f.overlay(t, root)
+	}
+}
+
 // TestSeededFaultsAreCaught builds demur with each fault in it and runs what must
 // find it. The unharmed build must pass.
 func TestSeededFaultsAreCaught(t *testing.T) {
