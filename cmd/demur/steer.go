@@ -772,7 +772,11 @@ func writeSteering(w io.Writer, r *probes.SteerReport) {
 		}
 	}
 	if r.Notes.Tokens > 0 {
-		fmt.Fprintf(w, "refusals open with %d tokens, the most frequent ones of %s\n", r.Notes.Tokens, plain(strings.Join(r.Notes.Openings, ", ")))
+		words := ""
+		if len(r.Notes.Openings) > 0 {
+			words = ", the most frequent ones of " + strings.Join(r.Notes.Openings, ", ")
+		}
+		fmt.Fprintf(w, "tokens that open refusals: %d%s\n", r.Notes.Tokens, plain(words))
 	}
 	if r.Errors > 0 {
 		fmt.Fprintf(w, "note: %d texts failed\n", r.Errors)
