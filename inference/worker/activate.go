@@ -129,20 +129,11 @@ func (e *Engine) Activate(ctx context.Context, jobs []inference.ActivateJob) ite
 			return
 		}
 		begin := func(unit uint64) ([][]byte, error) {
-			var frames [][]byte
-			add := func(m message) error {
-				payload, err := m.encode()
-				if err == nil && len(payload) > maxPayload {
-					err = fmt.Errorf("a prompt of %d bytes fits no context", len(payload))
-				}
-				frames = append(frames, payload)
-				return err
-			}
-			err := add(message{Kind: kindLook, Unit: unit, Count: len(jobs)})
+			all := []message{{Kind: kindLook, Unit: unit, Count: len(jobs)}}
 			for i := range jobs {
-				err = errors.Join(err, add(message{Kind: kindView, Unit: unit, View: &jobs[i]}))
+				all = append(all, message{Kind: kindView, Unit: unit, View: &jobs[i]})
 			}
-			return frames, err
+			return encodeAll(all)
 		}
 		given, seen, last := 0, 0, -1 // rows given to the caller, and seen of this try
 		stopped := false
@@ -182,6 +173,18 @@ func (e *Engine) Activate(ctx context.Context, jobs []inference.ActivateJob) ite
 			yield(data.Activation{}, err)
 		}
 	}
+}
+
+// encodeAll returns the frames of messages that hold prompts.
+func encodeAll(all []message) (frames [][]byte, err error) {
+	for _, m := range all {
+		payload, e := m.encode()
+		if e == nil && len(payload) > maxPayload {
+			e = fmt.Errorf("a prompt of %d bytes fits no context", len(payload))
+		}
+		frames, err = append(frames, payload), errors.Join(err, e)
+	}
+	return frames, err
 }
 
 // Tokenize shows the tokens of a prompt as the engine in the child does.

@@ -133,20 +133,11 @@ func (e *Engine) Distributions(ctx context.Context, jobs []inference.Job) iter.S
 			return
 		}
 		begin := func(unit uint64) ([][]byte, error) {
-			var frames [][]byte
-			add := func(m message) error {
-				payload, err := m.encode()
-				if err == nil && len(payload) > maxPayload {
-					err = fmt.Errorf("a prompt of %d bytes fits no context", len(payload))
-				}
-				frames = append(frames, payload)
-				return err
-			}
-			err := add(message{Kind: kindPredict, Unit: unit, Count: len(jobs)})
+			all := []message{{Kind: kindPredict, Unit: unit, Count: len(jobs)}}
 			for _, j := range jobs {
-				err = errors.Join(err, add(message{Kind: kindJob, Unit: unit, Job: &inference.Job{Prompt: j.Prompt, Prefix: j.Prefix}}))
+				all = append(all, message{Kind: kindJob, Unit: unit, Job: &inference.Job{Prompt: j.Prompt, Prefix: j.Prefix}})
 			}
-			return frames, err
+			return encodeAll(all)
 		}
 		given, seen, last := 0, 0, -1 // given to the caller, and seen of this try
 		stopped := false
