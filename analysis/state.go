@@ -350,9 +350,7 @@ func (f *Findings) transfers() (list []struct{ target, by string }) {
 	return list
 }
 
-const allBut = "all but "
-
-// transferTable is one way to part the prompts, everything in it.
+// transferRows is one way to part the prompts, everything in it.
 func (f *Findings) transferRows(target, by string) Table {
 	t := Table{Head: []string{"fitted on", "tested on", "AUC or concordance", "accuracy at the threshold", "requests"}}
 	for _, r := range f.stateRows(ProbeMetric+"transfer", map[string]string{"target": target, "by": by}, "train", "test") {
