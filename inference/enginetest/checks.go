@@ -510,15 +510,20 @@ func (s *suite) checkCancellation() {
 			for range max(1, len(jobs)) {
 				jobs = append(jobs, s.job(s.text(len(jobs)), s.seeds(1.2, 8)...))
 			}
-			start := time.Now()
-			s.run(jobs...)
-			if took := time.Since(start); took > 150*time.Millisecond {
+			// The least of three, for a machine that stalls makes a short unit look long.
+			took := time.Duration(math.MaxInt64)
+			for try := 0; try < 3 && took > 150*time.Millisecond; try++ {
+				start := time.Now()
+				s.run(jobs...)
+				took = min(took, time.Since(start))
+			}
+			if took > 150*time.Millisecond {
 				return took
 			}
 		}
 	}
 	took := grow()
-	// "Soon" is well before the unit would have ended. A machine may stall once.
+	// "Soon" is well before the unit would have ended. A machine may stall.
 	for try := 0; ; try++ {
 		ctx, cancel := context.WithCancel(s.Context())
 		timer := time.AfterFunc(took/8, cancel)
@@ -533,7 +538,7 @@ func (s *suite) checkCancellation() {
 		if err != nil && len(got) < len(jobs) && end < took*3/4 {
 			break
 		}
-		if try == 2 {
+		if try == 5 {
 			s.Fatalf("cancelled after %v of about %v: %d of %d answers after %v, %v", took/8, took, len(got), len(jobs), end, err)
 		}
 		took = grow()
