@@ -237,10 +237,6 @@ func dataset(dir string, o reportOptions) (*analysis.Dataset, analysis.Options, 
 	if err := run.Close(); err != nil {
 		return nil, o.analysis, err
 	}
-	// A table that is missing or was changed would be left out in silence.
-	if err := tablesHold(dir, m); err != nil {
-		return nil, o.analysis, err
-	}
 	fold, err := analysis.ParseFold(o.fold)
 	if err != nil {
 		return nil, o.analysis, usage(err)
