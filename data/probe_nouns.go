@@ -117,9 +117,10 @@ const (
 
 // Operations of a Steered.
 const (
-	SteerNone   = "none"
-	SteerAdd    = "add"
-	SteerAblate = "ablate"
+	SteerNone          = "none"
+	SteerAdd           = "add"
+	SteerAblate        = "ablate"         // out of the stream
+	SteerAblateWriters = "ablate_writers" // out of what each block's parts write to it
 )
 
 // Outcomes of a Steered.

@@ -2,6 +2,7 @@ package inference
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -25,11 +26,18 @@ type Steering struct {
 	// projected out first and the vector added after. A later block can write the
 	// component anew, so a direction that is to be gone is ablated at every block.
 	Ablate map[int][]float32 `json:"ablate,omitempty"`
+	// AblateWriters is a direction of Info.Width values, of any length but 0, that is
+	// taken out of what the attention and the feed-forward layer of every block write
+	// to the stream, each before it is added; nil for none. What the token embedding
+	// has along it stays. Engines refuse it where they cannot do it exactly.
+	AblateWriters []float32 `json:"ablate_writers,omitempty"`
 }
 
-// Empty says whether s changes nothing because it names no block. A nil Steering
+// Empty says whether s changes nothing because it names no block and no direction. A nil Steering
 // is empty.
-func (s *Steering) Empty() bool { return s == nil || len(s.Add) == 0 && len(s.Ablate) == 0 }
+func (s *Steering) Empty() bool {
+	return s == nil || len(s.Add) == 0 && len(s.Ablate) == 0 && s.AblateWriters == nil
+}
 
 // Check returns an error unless every block of s is one of blocks, every vector
 // has width finite values and no direction to ablate is of length 0.
@@ -46,12 +54,13 @@ func (s *Steering) Check(blocks, width int) error {
 		if err := checkVector(l, v, blocks, width); err != nil {
 			return fmt.Errorf("ablate after block %d: %w", l, err)
 		}
-		var sum float64
-		for _, x := range v {
-			sum += float64(x) * float64(x)
+		if err := checkDirection(v); err != nil {
+			return fmt.Errorf("ablate after block %d: %w", l, err)
 		}
-		if sum == 0 {
-			return fmt.Errorf("ablate after block %d: the vector has length 0 and so no direction", l)
+	}
+	if v := s.AblateWriters; v != nil {
+		if err := errors.Join(checkValues(v, width), checkDirection(v)); err != nil {
+			return fmt.Errorf("ablate what the blocks write: %w", err)
 		}
 	}
 	return nil
@@ -61,6 +70,19 @@ func checkVector(l int, v []float32, blocks, width int) error {
 	if l < 0 || l >= blocks {
 		return fmt.Errorf("the model has blocks 0 to %d", blocks-1)
 	}
+	return checkValues(v, width)
+}
+
+func checkDirection(v []float32) error {
+	for _, x := range v {
+		if x != 0 {
+			return nil
+		}
+	}
+	return errors.New("the vector has length 0 and so no direction")
+}
+
+func checkValues(v []float32, width int) error {
 	if len(v) != width {
 		return fmt.Errorf("the vector has %d values, the model's stream has %d", len(v), width)
 	}

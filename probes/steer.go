@@ -50,12 +50,15 @@ type Inquiry struct {
 const (
 	AblateAll = "ablate all" // after every block
 	AblateOne = "ablate one" // after its own block
+	// AblateWriters takes it out of what the parts of every block write; not every
+	// engine and model can.
+	AblateWriters = "ablate writers"
 )
 
 // SteerOptions say what is done and how it is looked at. Zero values are replaced
 // by the defaults; Label and Refused must be set.
 type SteerOptions struct {
-	Operations []string // data.SteerAdd and AblateAll
+	Operations []string // data.SteerAdd and AblateAll; also AblateOne, AblateWriters
 	// Doses of what is added; 0 is the model left alone and always there.
 	Doses        []float64 // −4, −2, −1, −0.5, 0.5, 1, 2, 4
 	ControlDoses []float64 // of the controls: the same; not nil and empty for none
@@ -97,8 +100,8 @@ func (o *SteerOptions) defaults() error {
 		o.Operations = []string{data.SteerAdd, AblateAll}
 	}
 	for _, op := range o.Operations {
-		if op != data.SteerAdd && op != AblateAll && op != AblateOne {
-			return fmt.Errorf("operation %q is none of %s, %s and %s", op, data.SteerAdd, AblateAll, AblateOne)
+		if all := []string{data.SteerAdd, AblateAll, AblateOne, AblateWriters}; !slices.Contains(all, op) {
+			return fmt.Errorf("operation %q is none of %s", op, strings.Join(all, ", "))
 		}
 	}
 	if o.Doses == nil {
@@ -187,7 +190,10 @@ func (c steerCondition) row(fold int, unit string) data.Steered {
 		row.Fold = -1
 	}
 	vectors := c.lever.vectors(fold)
-	if len(vectors) == 1 && c.operation != AblateAll {
+	if c.operation == AblateWriters {
+		row.Operation = data.SteerAblateWriters
+	}
+	if len(vectors) == 1 && (c.operation == data.SteerAdd || c.operation == AblateOne) {
 		row.Layer = &vectors[0].Layer
 	}
 	if c.operation != data.SteerAdd {
@@ -230,6 +236,8 @@ func (c steerCondition) steering(fold, blocks int, unit string) *inference.Steer
 		switch c.operation {
 		case data.SteerAdd:
 			s.Add[v.Layer] = narrow(scaledBy(v.Values, c.dose*v.unit(unit)))
+		case AblateWriters:
+			s.AblateWriters = narrow(v.Values)
 		default:
 			s.Ablate[v.Layer] = narrow(v.Values)
 		}
@@ -314,6 +322,9 @@ func (s *steering) run(yield func([]data.Steered, error) bool) (err error) {
 	for _, l := range s.levers.Levers {
 		for _, fold := range l.Folds {
 			for _, v := range fold {
+				if len(fold) > 1 && slices.Contains(s.o.Operations, AblateWriters) {
+					return fmt.Errorf("%s has a vector for each of %d blocks, and one only can be taken out of what all blocks write", l, len(fold))
+				}
 				if s.o.Unit == data.UnitNorm && v.Norm == 0 && slices.Contains(s.o.Operations, data.SteerAdd) {
 					return fmt.Errorf("the mean length of the stream is not known for %s: give doses in class gaps", l)
 				}

@@ -109,7 +109,7 @@ demur writes no model whose safety was removed.`,
 	fs.Float64SliceVar(&o.doses, "doses", []float64{-4, -2, -1, -0.5, 0.5, 1, 2, 4}, "of what is added")
 	fs.Float64SliceVar(&o.control, "control-doses", nil, "of the controls (default the same)")
 	fs.StringVar(&o.unit, "unit", data.UnitGap, "of the doses: gap, the distance of the class means, or norm, the mean length of the stream")
-	fs.StringSliceVar(&o.operation, "operations", []string{data.SteerAdd, data.SteerAblate}, "add; ablate, at all blocks; ablate-one, at the direction's own")
+	fs.StringSliceVar(&o.operation, "operations", []string{data.SteerAdd, data.SteerAblate}, "add; ablate, after all blocks; ablate-one, after the direction's own; ablate-writers, out of what all blocks write")
 	fs.IntVar(&o.controls, "controls", 3, "draws of each kind of control; -1 for none")
 	fs.IntVar(&o.folds, "folds", 5, "of the requests: each is steered by what was fitted to the others")
 	fs.IntVar(&o.maxTokens, "max-tokens", 48, "tokens a response may have")
@@ -206,9 +206,9 @@ func (o steerOptions) steering() (probes.SteerOptions, error) {
 		s.Inquiry = &probes.Inquiry{Job: protocol.ExactJob, Read: protocol.ReadExact}
 	}
 	for _, name := range o.operation {
-		op, ok := map[string]string{data.SteerAdd: data.SteerAdd, data.SteerAblate: probes.AblateAll, "ablate-one": probes.AblateOne}[name]
+		op, ok := map[string]string{data.SteerAdd: data.SteerAdd, data.SteerAblate: probes.AblateAll, "ablate-one": probes.AblateOne, "ablate-writers": probes.AblateWriters}[name]
 		if !ok {
-			return s, fmt.Errorf("operation %q is none of add, ablate and ablate-one", name)
+			return s, fmt.Errorf("operation %q is none of add, ablate, ablate-one and ablate-writers", name)
 		}
 		s.Operations = append(s.Operations, op)
 	}

@@ -750,11 +750,11 @@ func (c *conformance) vectors() (tried, error) {
 		return tried{}, notApplicable("there is one block only")
 	}
 	s := c.trials(1, blocks)
-	written, logits, err := c.steered(newSteering(s, blocks, width, false))
+	written, logits, err := c.steered(newSteering(s, blocks, width, false, nil))
 	if err != nil {
 		return tried{}, err
 	}
-	added, others, err := c.steered(newSteering(s, blocks, width, true))
+	added, others, err := c.steered(newSteering(s, blocks, width, true, nil))
 	if err != nil {
 		return tried{}, err
 	}
@@ -782,7 +782,7 @@ func (c *conformance) tail() (tried, error) {
 	if blocks < 3 {
 		return tried{}, notApplicable("it takes three blocks")
 	}
-	all, one := newSteering(c.trials(1, blocks), blocks, width, true), newSteering(c.trials(1, 2), blocks, width, true)
+	all, one := newSteering(c.trials(1, blocks), blocks, width, true, nil), newSteering(c.trials(1, 2), blocks, width, true, nil)
 	_, want, err := c.steered(one)
 	if err != nil {
 		return tried{}, err
@@ -827,7 +827,7 @@ func (c *conformance) first() (tried, error) {
 	if err := errors.Join(err, e.steer(c.w.a, nil)); err != nil {
 		return tried{}, err
 	}
-	states, logits, err := c.steered(newSteering(&inference.Steering{Add: map[int][]float32{0: v}}, blocks, width, true))
+	states, logits, err := c.steered(newSteering(&inference.Steering{Add: map[int][]float32{0: v}}, blocks, width, true, nil))
 	if err != nil {
 		return tried{}, err
 	}
@@ -845,178 +845,34 @@ func (c *conformance) first() (tried, error) {
 func (c *conformance) adapter() (tried, error) {
 	e, width := c.e, c.e.info.Width
 	switch {
-	case e.adapter != 0:
-		return tried{}, notApplicable("the model has an adapter already")
 	case c.weights == nil:
 		return tried{}, notApplicable(c.noWeight.Error())
 	case c.w.tap.source == "":
 		return tried{}, notApplicable("the tensor that the first block reads is not known")
 	}
-	for b := range e.info.Blocks {
-		for _, part := range []string{"attn_output", "ffn_down"} {
-			name := fmt.Sprintf("blk.%d.%s", b, part)
-			switch {
-			case !c.weights.has(name + ".weight"):
-				return tried{}, notApplicable("there is no " + name + ".weight, so that an adapter cannot reach all that writes")
-			case c.weights.has(name + ".bias"):
-				return tried{}, notApplicable(name + " has a bias, which an adapter does not reach")
-			case c.weights.rows(name+".weight") != width:
-				return tried{}, notApplicable(name + " does not write the stream directly")
-			}
-		}
-		for _, norm := range []string{"post_attention_norm", "post_ffw_norm", "attn_post_norm", "ffn_post_norm", "layer_output_norm"} {
-			if name := fmt.Sprintf("blk.%d.%s.weight", b, norm); c.weights.has(name) {
-				return tried{}, notApplicable("a norm lies between what is written and the stream (" + name + ")")
-			}
-		}
+	if why := e.unreached(c.weights); why != "" {
+		return tried{}, notApplicable(why)
 	}
-	r := trialVector(c.base[0], width, 11)
-	unit := make([]float64, width)
-	size := 0.0
-	for _, v := range r {
-		size += float64(v) * float64(v)
-	}
-	for i, v := range r {
-		unit[i] = float64(v) / math.Sqrt(size)
-		r[i] = float32(unit[i])
-	}
-	dir, err := os.MkdirTemp("", "demur-conform-")
+	x, err := e.newAblater(c.ctx, c.weights, trialVector(c.base[0], width, 11))
 	if err != nil {
 		return tried{}, err
 	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "rank1.gguf")
-	if err := c.writeAdapter(path, unit); err != nil {
-		return tried{}, err
-	}
-	e.lib.log.clear()
-	adapter, err := llama.AdapterLoraInit(e.model, path) // the model frees it
-	if err != nil || adapter == 0 {
-		return tried{}, fmt.Errorf("llama.cpp cannot load the adapter made here%s", e.lib.log.said())
-	}
-	a, err := e.newArena(1, cellPad, false, newTap(e.info))
+	defer x.free()
+	var a ablation
+	err = e.inTrial(func(w *viewer) error {
+		a, err = e.ablated(c.ctx, w, x)
+		return err
+	})
 	if err != nil {
 		return tried{}, err
 	}
-	defer a.close()
-	// component returns the mean component, after all blocks, of what was written to
-	// the stream.
-	component := func() (float64, error) {
-		var embedding []float32
-		sum, n := 0.0, 0
-		_, err := c.run(a, c.tokens, everyToken, func(tensor uintptr) bool {
-			name := a.tap.name(tensor)
-			_, out := blockOf(name)
-			if string(name) != c.w.tap.source && !out {
-				return true
-			}
-			values, ok := a.tap.read(tensor)
-			if !out && ok {
-				embedding = values
-				return true
-			}
-			for at := 0; ok && at < len(values) && len(values) == len(embedding); at += width {
-				dot := 0.0
-				for i := range unit {
-					dot += (float64(values[at+i]) - float64(embedding[at+i])) * unit[i]
-				}
-				sum += math.Abs(dot)
-				n++
-			}
-			return true
-		})
-		if err == nil && n != e.info.Blocks*len(c.tokens) {
-			err = fmt.Errorf("%d rows came, not %d", n, e.info.Blocks*len(c.tokens))
-		}
-		return sum / float64(n), err
-	}
-	before, err := component()
-	if err != nil {
-		return tried{}, err
-	}
-	if rc := llama.SetAdaptersLora(a.ctx, []llama.AdapterLora{adapter}, []float32{1}); rc != 0 {
-		return tried{}, fmt.Errorf("apply the adapter: llama.cpp returned %d%s", rc, e.lib.log.said())
-	}
-	after, err := component()
-	if err != nil {
-		return tried{}, err
-	}
-	// A quantised product rounds what it multiplies to eight bits, the adapter's does
-	// not: so much stays.
-	most := 1e-4
-	if !unquantised(c.facts.Quantisation) {
-		most = 0.1
-	}
-	return tried{after <= most*before, after / before, "of the component stays", fmt.Sprintf("mean over all blocks and tokens: %.3g without, %.3g with", before, after)}, nil
+	return tried{a.clean(c.facts.Quantisation), a.after / a.before, "of the component stays", fmt.Sprintf("mean over all blocks and tokens: %.3g without, %.3g with", a.before, a.after)}, nil
 }
 
 // unquantised says whether a file's weights are not quantised.
 func unquantised(quantisation string) bool {
 	q := strings.ToUpper(quantisation)
 	return strings.HasSuffix(q, "F32") || strings.HasSuffix(q, "F16")
-}
-
-// writeAdapter writes the adapter that takes the direction out of what each block's
-// attention and feed-forward layer write: A = rᵀW, B = −r.
-func (c *conformance) writeAdapter(path string, r []float64) error {
-	type matrix struct {
-		name string
-		dims []uint64
-		v    []float32
-	}
-	var all []matrix
-	minus := make([]float32, len(r))
-	for i, x := range r {
-		minus[i] = float32(-x)
-	}
-	for b := range c.e.info.Blocks {
-		for _, part := range []string{"attn_output", "ffn_down"} {
-			name := fmt.Sprintf("blk.%d.%s.weight", b, part)
-			in := c.weights.columns(name)
-			sum := make([]float64, in)
-			for i, x := range r {
-				if err := c.ctx.Err(); err != nil {
-					return err
-				}
-				row, err := c.weights.row(name, i)
-				if err != nil {
-					return err
-				}
-				for k, w := range row {
-					sum[k] += x * float64(w)
-				}
-			}
-			v := make([]float32, in)
-			for k, x := range sum {
-				v[k] = float32(x)
-			}
-			all = append(all,
-				matrix{name + ".lora_a", []uint64{uint64(in), 1}, v},
-				matrix{name + ".lora_b", []uint64{1, uint64(len(r))}, minus})
-		}
-	}
-	var g ggufWriter
-	g.text("GGUF")
-	g.number(uint32(3), uint64(len(all)), uint64(4))
-	g.entry("general.architecture", c.e.info.Architecture)
-	g.entry("general.type", "adapter")
-	g.entry("adapter.type", "lora")
-	g.entry("adapter.lora.alpha", float32(1))
-	offset := 0
-	for _, m := range all {
-		g.string(m.name)
-		g.number(uint32(len(m.dims)), m.dims, uint32(0), uint64(offset))
-		offset += (4*len(m.v) + 31) / 32 * 32
-	}
-	g.pad()
-	for _, m := range all {
-		g.number(m.v)
-		g.pad()
-	}
-	if err := os.WriteFile(path, g.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("write an adapter: %w", err)
-	}
-	return nil
 }
 
 func (c *conformance) early() (tried, error) {

@@ -1,13 +1,17 @@
 package llamacpp
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"demur/inference"
 )
 
 // A part is a tensor of a small random model: its name, its dimensions (a row's
@@ -178,6 +182,39 @@ func (a architecture) write(path string) error {
 		g.pad()
 	}
 	return os.WriteFile(path, g.Bytes(), 0o600)
+}
+
+// TestWritersThatNormsFollow: a model of which an adapter would not take out all is
+// not steered by one, and stays as it was.
+func TestWritersThatNormsFollow(t *testing.T) {
+	if _, err := FindLibrary(""); err != nil {
+		t.Skip(err)
+	}
+	for _, a := range architectures() {
+		path := filepath.Join(t.TempDir(), a.name+".gguf")
+		if err := a.write(path); err != nil {
+			t.Fatal(err)
+		}
+		e, err := Open(Options{Model: path, Threads: 1, ChatTemplate: "{{ messages[0].content }}"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := make([]float32, e.Info().Width)
+		r[3], r[7] = 1, -2
+		err = e.Steer(t.Context(), &inference.Steering{AblateWriters: r})
+		if want := a.name == "llama" || a.name == "qwen3"; want != (err == nil) {
+			t.Errorf("%s: error %v", a.name, err)
+		}
+		if err != nil && (!errors.Is(err, inference.ErrUnavailable) || !strings.Contains(err.Error(), "blk.0")) {
+			t.Errorf("%s: error %v", a.name, err)
+		}
+		if (e.steering != nil) != (err == nil) {
+			t.Errorf("%s: steering %v with error %v", a.name, e.steering, err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestConformRandom: small random models of other architectures conform, or say

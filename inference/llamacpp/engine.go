@@ -76,11 +76,13 @@ type Engine struct {
 	forks    bool // the memory can fork
 	cellSize int64
 
+	pools    pools
 	arena    *arena // made when first needed; nil before
 	viewer   *viewer
 	steering *steering // in force; nil for none
 	steers   bool      // it was tried that the model can be steered
 	vectors  bool      // and that control vectors add as the callback does
+	ablates  bool      // it was tried that an ablater leaves nothing of a direction
 	prefixes prefixes
 	layouts  map[string][]llama.Token
 
@@ -392,6 +394,7 @@ func (e *Engine) Close() error {
 	}
 	e.closed = true
 	errs := []error{e.closeArenas()}
+	e.pools.free()
 	e.prefixes = prefixes{}
 	if e.model != 0 {
 		// It frees its adapters too.
@@ -497,6 +500,9 @@ func (e *Engine) newArenaWith(streams, cells int, separate bool, t *tap, set fun
 			streams, cells, int64(streams)*int64(cells)*e.cellSize>>20, e.lib.log.said())
 	}
 	a.ctx, a.cells, a.limit = ctx, int(llama.NCtxSeq(ctx)), int(llama.NBatch(ctx))
+	if err := e.pools.attach(ctx, e.o.Threads, t != nil); err != nil {
+		return nil, errors.Join(err, a.close())
+	}
 	if !separate {
 		a.cells = cells
 	}
@@ -506,10 +512,8 @@ func (e *Engine) newArenaWith(streams, cells int, separate bool, t *tap, set fun
 	if int(llama.NSeqMax(ctx)) < streams || a.cells < cells || a.limit < 1 {
 		return nil, errors.Join(fmt.Errorf("llama.cpp made a context of %d × %d cells where %d × %d were wanted", llama.NSeqMax(ctx), a.cells, streams, cells), a.close())
 	}
-	if e.adapter != 0 {
-		if rc := llama.SetAdaptersLora(ctx, []llama.AdapterLora{e.adapter}, []float32{1}); rc != 0 {
-			return nil, errors.Join(fmt.Errorf("apply adapter %s: llama.cpp returned %d%s", e.o.Adapter, rc, e.lib.log.said()), a.close())
-		}
+	if err := e.setAdapters(a, e.adapters()); err != nil {
+		return nil, errors.Join(err, a.close())
 	}
 	if t == nil {
 		if err := e.steer(a, e.steering); err != nil {

@@ -25,8 +25,9 @@ type steering struct {
 	// the other; zeros where there is none. It always has its full length: what a
 	// shorter one does not reach would stay as it was (llama.cpp v0.5.0,
 	// src/llama-adapter.cpp, llama_adapter_cvec::apply).
-	vector []float32
-	edits  []*edit // by block: what the callback does; nil where that is nothing
+	vector  []float32
+	edits   []*edit  // by block: what the callback does; nil where that is nothing
+	ablater *ablater // nil for none
 }
 
 // An edit is a change of the rows of one block's stream.
@@ -36,13 +37,13 @@ type edit struct {
 }
 
 // newSteering makes s ready. With vectors, additions are control vectors where
-// they can be.
-func newSteering(s *inference.Steering, blocks, width int, vectors bool) *steering {
+// they can be. w takes out what the blocks write along s.AblateWriters.
+func newSteering(s *inference.Steering, blocks, width int, vectors bool, w *ablater) *steering {
 	if s.Empty() {
 		return nil
 	}
-	x := &steering{edits: make([]*edit, blocks)}
-	empty := true
+	x := &steering{edits: make([]*edit, blocks), ablater: w}
+	empty := w == nil
 	for l, v := range s.Ablate {
 		size := 0.0
 		for _, c := range v {
@@ -123,16 +124,25 @@ func (e *Engine) Steer(ctx context.Context, s *inference.Steering) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.Check(e.info.Blocks, e.info.Width); err != nil {
+	err := s.Check(e.info.Blocks, e.info.Width)
+	if err != nil {
 		return fmt.Errorf("steer: %w", err)
 	}
 	if !s.Empty() && !e.steers {
-		if err := e.trySteering(ctx); err != nil {
+		if err := e.inTrial(func(w *viewer) error { return e.checkSteering(ctx, w) }); err != nil {
 			return fmt.Errorf("steer: %w", err)
 		}
 		e.steers = true
 	}
-	return e.setSteering(newSteering(s, e.info.Blocks, e.info.Width, e.vectors))
+	var w *ablater
+	if !s.Empty() && s.AblateWriters != nil {
+		if x := e.steering; x != nil && x.ablater != nil && slices.Equal(x.ablater.direction, s.AblateWriters) {
+			w = x.ablater
+		} else if w, err = e.ablateWriters(ctx, s.AblateWriters); err != nil {
+			return fmt.Errorf("steer: %w", err)
+		}
+	}
+	return e.setSteering(newSteering(s, e.info.Blocks, e.info.Width, e.vectors, w))
 }
 
 // setSteering puts x in force. What was computed before is forgotten.
@@ -143,13 +153,21 @@ func (e *Engine) setSteering(x *steering) error {
 	before := e.steering
 	e.steering = x
 	e.prefixes = prefixes{}
-	err := e.resteer()
+	var err error
+	if before.adapter() != x.adapter() {
+		err = e.closeArenas() // a context keeps its adapters
+	} else {
+		err = e.resteer()
+	}
 	if err != nil {
 		// New contexts are steered as they were before.
 		e.steering = before
-		err = errors.Join(fmt.Errorf("steer: %w", err), e.closeArenas())
+		return errors.Join(fmt.Errorf("steer: %w", err), e.closeArenas())
 	}
-	return err
+	if before.adapter() != x.adapter() && before != nil {
+		before.ablater.free()
+	}
+	return nil
 }
 
 // resteer tells the contexts that there are of the steering in force. One without
@@ -192,19 +210,6 @@ func (e *Engine) steer(a *arena, x *steering) error {
 	return nil
 }
 
-// trySteering tries it in a small context of its own.
-func (e *Engine) trySteering(ctx context.Context) error {
-	w := &viewer{pack: 1, chunk: viewTokens, tap: newTap(e.info)}
-	var err error
-	if w.a, err = e.newArena(1, cellPad, false, w.tap); err != nil {
-		return err
-	}
-	if err = e.checkViewer(w); err == nil {
-		err = e.checkSteering(ctx, w)
-	}
-	return errors.Join(err, w.a.close())
-}
-
 // checkSteering tries steering on a few tokens and finds out whether control
 // vectors do what writing does.
 func (e *Engine) checkSteering(ctx context.Context, w *viewer) error {
@@ -232,7 +237,7 @@ func (e *Engine) checkSteering(ctx context.Context, w *viewer) error {
 	}
 	// What is written after block 0 stands there, bit for bit, and reaches block 1.
 	v := trialVector(base[0], width, 0)
-	written, err := states(newSteering(&inference.Steering{Add: map[int][]float32{0: v}}, blocks, width, false))
+	written, err := states(newSteering(&inference.Steering{Add: map[int][]float32{0: v}}, blocks, width, false, nil))
 	switch {
 	case err != nil:
 		return err
@@ -246,13 +251,13 @@ func (e *Engine) checkSteering(ctx context.Context, w *viewer) error {
 		for l := 1; l < blocks; l++ {
 			s.Add[l] = trialVector(base[l], width, l)
 		}
-		if written, err = states(newSteering(s, blocks, width, false)); err != nil {
+		if written, err = states(newSteering(s, blocks, width, false, nil)); err != nil {
 			return err
 		}
 		if !slices.Equal(written[1], plus(base[1], s.Add[1])) {
 			return cannot("what is written after block 1 does not stand there")
 		}
-		added, err := states(newSteering(s, blocks, width, true))
+		added, err := states(newSteering(s, blocks, width, true, nil))
 		if err != nil {
 			return err
 		}

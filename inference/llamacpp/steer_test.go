@@ -119,6 +119,7 @@ func TestSteerIsReversible(t *testing.T) {
 				"add after the last block":  {Add: map[int][]float32{blocks - 1: wave(width, 1, 2*rowSize(before.rows, blocks-1))}},
 				"ablate everywhere":         {Ablate: everyBlock(blocks, before.rows[len(before.rows)-1].Values)},
 				"ablate after the last":     {Ablate: map[int][]float32{blocks - 1: before.rows[len(before.rows)-1].Values}},
+				"ablate what is written":    {AblateWriters: slices.Clone(before.rows[len(before.rows)-1].Values)},
 				"ablate and add everywhere": {Ablate: everyBlock(blocks, wave(width, 3, 7)), Add: everyBlock(blocks, half(1))},
 			}
 			if real {
@@ -240,6 +241,70 @@ func TestSteeredStreams(t *testing.T) {
 	}
 }
 
+// TestAblateWriters: what the blocks write has nothing along a direction, what the
+// embedding has stays, and what is added is added.
+func TestAblateWriters(t *testing.T) {
+	for name, path := range map[string]string{"phantom": phantomFile(t), "real": smol(t)} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, llamacpp.Options{Model: path})
+			blocks := e.Info().Blocks
+			job, ids := everywhere(t, e, requests[0])
+			job.Layers = []int{-1}
+			for l := range blocks {
+				job.Layers = append(job.Layers, l)
+			}
+			// written returns, by layer, the largest component along r of what was
+			// written up to it.
+			written := func(r []float32) []float64 {
+				rows := activate(t, e, job)
+				most := make([]float64, blocks)
+				for i, row := range rows[len(ids):] {
+					at, _ := dot32(row.Values, r)
+					from, _ := dot32(rows[i%len(ids)].Values, r)
+					most[row.Layer] = max(most[row.Layer], math.Abs(at-from)/length32(r))
+				}
+				return most
+			}
+			// What a middle block wrote at the last position: there is something along it.
+			rows := activate(t, e, job)
+			r := slices.Clone(rows[len(ids)*(blocks/2+2)-1].Values)
+			for i, x := range rows[len(ids)-1].Values {
+				r[i] -= x
+			}
+			before := written(r)
+			embedded := activate(t, e, job)[:len(ids)]
+			steer(t, e, &inference.Steering{AblateWriters: r})
+			after := written(r)
+			bound := 1e-5
+			if name == "real" {
+				bound = 0.1 // a quantised product rounds what it multiplies
+			}
+			for l := range blocks {
+				if after[l] > max(bound*before[l], 1e-6*length32(r)) {
+					t.Errorf("after block %d the blocks wrote %.3g along the direction, %.3g before", l, after[l], before[l])
+				}
+			}
+			if now := activate(t, e, job)[:len(ids)]; !reflect.DeepEqual(now, embedded) {
+				t.Error("the embedding is another")
+			}
+			if most := slices.Max(before); !(most > 0.5*length32(r)) {
+				t.Errorf("without it the blocks wrote %.3g at most along a direction of length %.3g", most, length32(r))
+			}
+			// What is added to the stream is no part of what is written.
+			v := slices.Clone(r)
+			steer(t, e, &inference.Steering{AblateWriters: r, Add: map[int][]float32{1: v}})
+			if both := written(r); math.Abs(both[1]-after[1]-length32(v)) > 0.02*length32(v) {
+				t.Errorf("with a sum of length %.4g, the component after block 1 is %.4g, %.3g without", length32(v), both[1], after[1])
+			}
+		})
+	}
+}
+
+func length32(v []float32) float64 {
+	d, _ := dot32(v, v)
+	return math.Sqrt(d)
+}
+
 func TestSteerErrors(t *testing.T) {
 	e := open(t, llamacpp.Options{Model: phantomFile(t)})
 	blocks, width := e.Info().Blocks, e.Info().Width
@@ -254,6 +319,8 @@ func TestSteerErrors(t *testing.T) {
 		"short":          {Add: map[int][]float32{0: wave(width-1, 1, 1)}},
 		"NaN":            {Add: map[int][]float32{0: bad}},
 		"no direction":   {Ablate: map[int][]float32{0: make([]float32, width)}},
+		"none written":   {AblateWriters: make([]float32, width)},
+		"short written":  {AblateWriters: wave(width-1, 1, 1)},
 	} {
 		if err := e.Steer(context.Background(), s); err == nil || !strings.Contains(err.Error(), "steer") {
 			t.Errorf("%s: error %v", name, err)

@@ -1,6 +1,8 @@
 package llamacpp
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"os"
 	"strconv"
@@ -9,6 +11,50 @@ import (
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 )
+
+// pools are the threads that compute the graphs of an engine's contexts. Without
+// them llama.cpp makes new ones for each graph, and for each piece of one between
+// two looks of a tap: at 30 looks a graph that is up to a third of the time of
+// evaluating prompts. They are made when first needed; 0 before, and where a library
+// has none.
+type pools struct{ generate, view llama.Threadpool }
+
+// How long threads wait for more work before they sleep, in ggml's measure from 0
+// to 100. Between two decodes tokens are drawn on all cores, where a waiting thread
+// would be in the way; the pieces of a graph that is looked at follow one another.
+const (
+	generatePoll = 1
+	viewPoll     = 50
+)
+
+// attach gives a context its threads.
+func (p *pools) attach(ctx llama.Context, threads int, views bool) error {
+	pool, poll := &p.generate, uint32(generatePoll)
+	if views {
+		pool, poll = &p.view, viewPoll
+	}
+	if *pool == 0 {
+		o := llama.ThreadpoolParamsDefault(int32(threads))
+		o.Poll = poll
+		made, err := llama.ThreadpoolNew(&o)
+		if errors.Is(err, llama.ErrNoThreadpool) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("make %d threads: %w", threads, err)
+		}
+		*pool = made
+	}
+	llama.AttachThreadpool(ctx, uintptr(*pool), uintptr(*pool))
+	return nil
+}
+
+// free is called when the contexts are gone.
+func (p *pools) free() {
+	llama.ThreadpoolFree(p.generate)
+	llama.ThreadpoolFree(p.view)
+	*p = pools{}
+}
 
 // threadsFor returns how many threads the next decode uses. llama.cpp's threads
 // wait for each other in spin loops, so that two of them on a core that others

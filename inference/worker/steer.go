@@ -71,7 +71,7 @@ func cloneSteering(s *inference.Steering) *inference.Steering {
 	if s == nil {
 		return nil
 	}
-	c := &inference.Steering{Add: maps.Clone(s.Add), Ablate: maps.Clone(s.Ablate)}
+	c := &inference.Steering{Add: maps.Clone(s.Add), Ablate: maps.Clone(s.Ablate), AblateWriters: slices.Clone(s.AblateWriters)}
 	for _, m := range []map[int][]float32{c.Add, c.Ablate} {
 		for l, v := range m {
 			m[l] = slices.Clone(v)
