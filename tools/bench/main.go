@@ -47,7 +47,7 @@ type options struct {
 	rounds      int
 	requests    int
 	tokens      int
-	fraction    int // peers run every n-th request
+	fraction    int // peers run every n-th request, other ones in each round
 	threads     int
 	ollama      string
 	llamaServer string
@@ -66,7 +66,7 @@ func parse() (options, error) {
 	flag.IntVar(&o.rounds, "rounds", 3, "interleaved rounds; medians are reported")
 	flag.IntVar(&o.requests, "requests", 20, "requests, spread over topics and levels")
 	flag.IntVar(&o.tokens, "tokens", 128, "tokens a response may have")
-	flag.IntVar(&o.fraction, "fraction", 5, "peers run every n-th request only (1: all)")
+	flag.IntVar(&o.fraction, "fraction", 5, "peers run every n-th request only, other ones in each round (1: all)")
 	flag.IntVar(&o.threads, "threads", 0, "threads of every side (0: one per core)")
 	flag.StringVar(&o.ollama, "ollama", "", "address of a running Ollama server")
 	flag.StringVar(&o.llamaServer, "llama-server", "", "llama-server binary")
@@ -105,6 +105,7 @@ type modelResult struct {
 	Model        string             `json:"model"`
 	Rounds       []measurement      `json:"rounds"`
 	TrialsPerMin map[string]float64 `json:"trials_per_minute"` // medians
+	OfSums       map[string]float64 `json:"ratios_of_sums"`    // demur's trials a minute over all rounds by the peer's
 	RowsSaved    float64            `json:"rows_saved"`
 	PromptRatio  float64            `json:"prompt_tokens_ratio"`
 	DecodeVsBare []float64          `json:"decode_vs_bare_rounds"`
@@ -135,8 +136,9 @@ func run(ctx context.Context) error {
 		each := o
 		if suffix == "_organism" {
 			// Its answers end when it has said what it has to say, so that some
-			// requests are no measure of the others. The slowest peer is left out.
-			each.fraction, each.ollama = 1, ""
+			// requests are no measure of the others: in three rounds the peers run
+			// all of them. The slowest peer is left out.
+			each.fraction, each.ollama = min(o.fraction, o.rounds), ""
 		}
 		r, err := measureModel(ctx, each, path)
 		if err != nil {
@@ -166,7 +168,7 @@ func conditions(o options) map[string]any {
 		"cpu": cpu, "cores": runtime.NumCPU(), "threads": o.threads, "os": runtime.GOOS + "/" + runtime.GOARCH, "go": runtime.Version(),
 		"load_at_start": strings.TrimSpace(string(load)),
 		"plan":          fmt.Sprintf("%d requests, temperatures 0, 0.3, 0.7, 1 × 5 seeds × %d tokens, one free prediction a request", o.requests, o.tokens),
-		"peers":         fmt.Sprintf("run every %d-th request of the plan, on the organism all", o.fraction),
+		"peers":         fmt.Sprintf("run every %d-th request of the plan, other ones in each round; on the organism every %d-th, so that together they run all, and its ratios are of the sums over the rounds, the others' medians of the rounds", o.fraction, min(o.fraction, o.rounds)),
 		"rounds":        o.rounds, "greedy_once": o.greedyOnce,
 	}
 }
@@ -199,7 +201,7 @@ func measureModel(ctx context.Context, o options, path string) (*modelResult, er
 		r.RowsSaved = 1 - float64(counters.Rows)/float64(counters.TokensSampled-samplings)
 		r.PromptRatio = float64(counters.PromptTokens) / float64(counters.PromptNeeded)
 		for _, p := range peers {
-			m, err := p.measure(ctx, work.every(o.fraction))
+			m, err := p.measure(ctx, work.every(o.fraction, round))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", p.side(), err)
 			}
@@ -207,7 +209,7 @@ func measureModel(ctx context.Context, o options, path string) (*modelResult, er
 			r.add(m)
 		}
 		if slices.Contains(o.sides, "bare") {
-			ratio, err := measureBare(ctx, o, path, work)
+			ratio, err := measureBare(ctx, o, path, work.every(o.fraction, round))
 			if err != nil {
 				return nil, fmt.Errorf("bare: %w", err)
 			}
@@ -224,8 +226,9 @@ func (r *modelResult) add(m measurement) {
 	r.Rounds = append(r.Rounds, m)
 }
 
-// put writes the keys of bench.json: each ratio is the median of the ratios of
-// the rounds, for the machine's speed drifts.
+// put writes the keys of bench.json. A ratio is the median of the ratios of the
+// rounds, for the machine's speed drifts; on the organism it is that of the sums,
+// for its rounds are of requests with longer and shorter answers.
 func (r *modelResult) put(result map[string]any, suffix string, o options) {
 	if o.greedyOnce {
 		suffix += "_greedy_once"
@@ -251,9 +254,22 @@ func (r *modelResult) put(result map[string]any, suffix string, o options) {
 		"loop": "sweep_vs_loop", "ollama": "sweep_vs_ollama", "ollama4": "sweep_vs_ollama_4",
 		"server": "sweep_vs_llama_server", "server_n": "sweep_vs_llama_server_n",
 	}
+	sums := map[string]measurement{}
+	for _, m := range r.Rounds {
+		sum := sums[m.Side]
+		sum.Trials += m.Trials
+		sum.Seconds += m.Seconds
+		sums[m.Side] = sum
+	}
+	r.OfSums = map[string]float64{}
 	for side, list := range ratios {
-		result[names[side]+suffix] = median(list)
-		fmt.Fprintf(os.Stderr, "bench: %s%s = %.2f\n", names[side], suffix, median(list))
+		r.OfSums[side] = sums["demur"].perMinute() / sums[side].perMinute()
+		ratio := median(list)
+		if strings.HasPrefix(suffix, "_organism") {
+			ratio = r.OfSums[side]
+		}
+		result[names[side]+suffix] = ratio
+		fmt.Fprintf(os.Stderr, "bench: %s%s = %.2f, of rounds %.2f, of sums %.2f\n", names[side], suffix, ratio, list, r.OfSums[side])
 	}
 	result["rows_saved"+suffix] = r.RowsSaved
 	result["prompt_tokens_ratio"+suffix] = r.PromptRatio
@@ -304,10 +320,10 @@ func newPlan(o options) (*plan, error) {
 	return &plan{p, w.Requests}, nil
 }
 
-// every returns the plan with every n-th request.
-func (p *plan) every(n int) *plan {
+// every returns the plan with every n-th request, other ones in each round.
+func (p *plan) every(n, round int) *plan {
 	q := &plan{plan: p.plan}
-	for i := 0; i < len(p.requests); i += n {
+	for i := round % min(n, len(p.requests)); i < len(p.requests); i += n {
 		q.requests = append(q.requests, p.requests[i])
 	}
 	return q
@@ -353,7 +369,7 @@ func measureBare(ctx context.Context, o options, path string, p *plan) (float64,
 		return 0, err
 	}
 	defer e.Close()
-	units, err := p.every(o.fraction).units(o)
+	units, err := p.units(o)
 	if err != nil {
 		return 0, err
 	}
