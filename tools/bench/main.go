@@ -57,6 +57,15 @@ type options struct {
 	extract     extractOptions
 }
 
+// fractionOf returns n for a side that runs every n-th request. Where many answers
+// are decoded together there are to be enough of them: twice as many as elsewhere.
+func (o options) fractionOf(side string) int {
+	if o.fraction > 5 && (side == "server" || side == "server_n" || side == "bare") {
+		return o.fraction / 2
+	}
+	return o.fraction
+}
+
 func parse() (options, error) {
 	var o options
 	var q8, q4, organism, sides string
@@ -168,7 +177,7 @@ func conditions(o options) map[string]any {
 		"cpu": cpu, "cores": runtime.NumCPU(), "threads": o.threads, "os": runtime.GOOS + "/" + runtime.GOARCH, "go": runtime.Version(),
 		"load_at_start": strings.TrimSpace(string(load)),
 		"plan":          fmt.Sprintf("%d requests, temperatures 0, 0.3, 0.7, 1 × 5 seeds × %d tokens, one free prediction a request", o.requests, o.tokens),
-		"peers":         fmt.Sprintf("run every %d-th request of the plan, other ones in each round; on the organism every %d-th, so that together they run all, and its ratios are of the sums over the rounds, the others' medians of the rounds", o.fraction, min(o.fraction, o.rounds)),
+		"peers":         fmt.Sprintf("run every %d-th request of the plan (llama-server every %d-th), other ones in each round; on the organism every %d-th, so that together they run all, and its ratios are of the sums over the rounds, the others' medians of the rounds", o.fraction, o.fractionOf("server"), min(o.fraction, o.rounds)),
 		"rounds":        o.rounds, "greedy_once": o.greedyOnce,
 	}
 }
@@ -201,7 +210,7 @@ func measureModel(ctx context.Context, o options, path string) (*modelResult, er
 		r.RowsSaved = 1 - float64(counters.Rows)/float64(counters.TokensSampled-samplings)
 		r.PromptRatio = float64(counters.PromptTokens) / float64(counters.PromptNeeded)
 		for _, p := range peers {
-			m, err := p.measure(ctx, work.every(o.fraction, round))
+			m, err := p.measure(ctx, work.every(o.fractionOf(p.side()), round))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", p.side(), err)
 			}
@@ -209,7 +218,7 @@ func measureModel(ctx context.Context, o options, path string) (*modelResult, er
 			r.add(m)
 		}
 		if slices.Contains(o.sides, "bare") {
-			ratio, err := measureBare(ctx, o, path, work.every(o.fraction, round))
+			ratio, err := measureBare(ctx, o, path, work.every(o.fractionOf("bare"), round))
 			if err != nil {
 				return nil, fmt.Errorf("bare: %w", err)
 			}
