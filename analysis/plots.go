@@ -91,6 +91,13 @@ func withGrid(p *plot.Plot, vertical, horizontal bool) {
 	p.Add(g)
 }
 
+// aboveLegend returns where an axis of y has to begin so that a legend of some lines
+// at its lower end lies below least.
+func aboveLegend(least, most float64, lines int) float64 {
+	share := float64(vg.Length(13*lines+10) / (figureHeight - 60)) // of the height, the labels' left out
+	return most - (most-least)/(1-min(share, 0.5))
+}
+
 // percentTicks marks the unit interval in percent.
 func percentTicks(lo, hi, step float64) plot.ConstantTicks {
 	var ticks plot.ConstantTicks

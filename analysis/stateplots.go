@@ -193,7 +193,7 @@ func (f *Findings) figureSites(p probed) *Figure {
 	flat(value(f.stateRow(metric, "target", p.target, "method", "text").estimate()), "words alone", mutedColor)
 	flat(value(f.stateRow(ProbeMetric+"max_null_95", "target", p.target, "method", p.method).estimate()), "chance, all sites", refuseColor)
 	least = math.Floor(10*least) / 10
-	plotted.X.Min, plotted.X.Max, plotted.Y.Min, plotted.Y.Max = 0, last, least, 1
+	plotted.X.Min, plotted.X.Max, plotted.Y.Min, plotted.Y.Max = 0, last, aboveLegend(least, 1, len(anchors)+2), 1
 	plotted.Y.Tick.Marker = tenths(least, 1)
 	plotted.X.Tick.Marker = layerTicks(last)
 	plotted.Legend.Top, plotted.Legend.Left = false, false
@@ -414,7 +414,7 @@ func (f *Findings) figureSubspaces(targets []probed) *Figure {
 		return nil
 	}
 	least = math.Floor(10*least) / 10
-	plotted.X.Min, plotted.X.Max, plotted.Y.Min, plotted.Y.Max = 0.7, most+0.3, least, 1
+	plotted.X.Min, plotted.X.Max, plotted.Y.Min, plotted.Y.Max = 0.7, most+0.3, aboveLegend(least, 1, n), 1
 	plotted.Y.Tick.Marker = tenths(least, 1)
 	plotted.X.Tick.Marker = numberTicks([]float64{1, 2, 3, 4, 5, 6, 7, 8}, "%.0f")
 	plotted.Legend.Top = false

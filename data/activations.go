@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
+	"os"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
@@ -20,6 +23,17 @@ func LayerTable(layer int) string {
 		return activationsDir + "/embedding"
 	}
 	return fmt.Sprintf("%s/layer_%02s", activationsDir, strconv.Itoa(layer))
+}
+
+// LayerTables names the tables of activations that a folder holds, sorted; none is
+// no error.
+func LayerTables(dir string) ([]string, error) {
+	// Not filepath.Glob: the folder's own name may hold what a pattern does.
+	files, err := fs.Glob(os.DirFS(dir), activationsDir+"/*.parquet")
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(f, ".parquet")
+	}
+	return files, err
 }
 
 // LayerOptions say how a layer's activations are written.

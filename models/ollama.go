@@ -203,9 +203,11 @@ func findManifest(store string, name modelName) (string, error) {
 
 // manifests returns the paths of all manifests of a store.
 func manifests(store string) []string {
-	// Glob's only error is a malformed pattern; a store whose path holds
-	// brackets lists nothing.
-	found, _ := filepath.Glob(filepath.Join(store, "manifests", "*", "*", "*", "*"))
+	// Its only error is a malformed pattern.
+	found, _ := fs.Glob(os.DirFS(store), "manifests/*/*/*/*")
+	for i, f := range found {
+		found[i] = filepath.Join(store, filepath.FromSlash(f))
+	}
 	return found
 }
 

@@ -38,6 +38,8 @@ type ExtractOptions struct {
 	// Tokens, if not nil, is called with the tokens of each prompt that is anchored,
 	// in the order of the prompts.
 	Tokens func(data.PromptTokens)
+	// Progress, if not nil, is told how many of the prompts are done.
+	Progress func(done, of int)
 	// Report, if not nil, is filled in while the rows are read, and complete when
 	// the sequence has ended.
 	Report *ExtractReport
@@ -119,7 +121,7 @@ func Extract(ctx context.Context, engine Engine, prompts []data.Prompt, o Extrac
 		if batch < 1 {
 			batch = 16
 		}
-		anchored := 0
+		anchored, done := 0, 0
 		for part := range slices.Chunk(prompts, batch) {
 			n, more, err := x.batch(part, yield)
 			anchored += n
@@ -129,6 +131,9 @@ func Extract(ctx context.Context, engine Engine, prompts []data.Prompt, o Extrac
 			}
 			if !more {
 				return
+			}
+			if done += len(part); o.Progress != nil {
+				o.Progress(done, len(prompts))
 			}
 		}
 		if anchored == 0 && len(prompts) > 0 {

@@ -854,3 +854,78 @@ func TestParseSteerTarget(t *testing.T) {
 		}
 	}
 }
+
+// A recorder keeps what it was steered by.
+type recorder struct {
+	*steeredPhantom
+	seen []*inference.Steering
+}
+
+func (r *recorder) Steer(ctx context.Context, s *inference.Steering) error {
+	if s != nil {
+		r.seen = append(r.seen, s)
+	}
+	return r.steeredPhantom.Steer(ctx, s)
+}
+
+// TestSteerWriters: what is taken out of what the blocks write is the direction, at
+// no block in particular, and has rows of its own.
+func TestSteerWriters(t *testing.T) {
+	s := studyOf(t, "default")
+	_, refusal := s.model.Directions()
+	values := make([]float32, len(refusal.Vector))
+	for i, v := range refusal.Vector {
+		values[i] = float32(v)
+	}
+	one := probes.GivenVector{Layer: refusal.Block, Values: values}
+	steer := func(vectors ...probes.GivenVector) ([]data.Steered, []*inference.Steering, error) {
+		levers, err := probes.GivenLevers(s.rows, "refusal", "", vectors, nil, probes.LeverOptions{Controls: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &recorder{steeredPhantom: &steeredPhantom{engine: engine{m: s.model}}}
+		var rows []data.Steered
+		for unit, err := range probes.Steer(context.Background(), e, demoPrompts(t)[:4], levers, probes.SteerOptions{
+			Operations: []string{probes.AblateWriters}, Label: label, Refused: refused,
+		}) {
+			if err != nil {
+				return nil, nil, err
+			}
+			rows = append(rows, unit...)
+		}
+		return rows, e.seen, nil
+	}
+	rows, seen, err := steer(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 1 || len(seen[0].Add)+len(seen[0].Ablate) != 0 {
+		t.Fatalf("steered by %v", seen)
+	}
+	dot, square := 0.0, 0.0
+	for i, v := range seen[0].AblateWriters {
+		dot += float64(v) * refusal.Vector[i]
+		square += float64(v) * float64(v)
+	}
+	own := 0.0
+	for _, v := range refusal.Vector {
+		own += v * v
+	}
+	if cosine := dot / math.Sqrt(square*own); cosine < 0.999999 {
+		t.Errorf("the direction taken out has a cosine of %v with the one given", cosine)
+	}
+	ablated := rows[4:]
+	if len(rows) != 8 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for _, r := range ablated {
+		if r.Operation != data.SteerAblateWriters || r.Layer != nil || r.Dose != nil {
+			t.Errorf("row %+v", r)
+		}
+	}
+	two := one
+	two.Layer++
+	if _, _, err := steer(one, two); err == nil || !strings.Contains(err.Error(), "one only") {
+		t.Errorf("two vectors: error %v", err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -75,8 +76,8 @@ func exportStates(e *env, dir, file string) error {
 
 // openStates finds out which prompts and sites there are.
 func openStates(dir string) (*stateArrays, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "activations", "*.parquet"))
-	if err != nil || len(files) == 0 {
+	tables, err := data.LayerTables(dir)
+	if err != nil || len(tables) == 0 {
 		return nil, usage(withHint(fmt.Errorf("%s holds no activations", dir), "demur extract writes them"))
 	}
 	s := &stateArrays{dir: dir, row: map[string]int{}}
@@ -87,9 +88,9 @@ func openStates(dir string) (*stateArrays, error) {
 	}
 	count := map[string]int{} // rows of a prompt
 	sites := 0
-	for _, file := range files {
-		t := stateTable{name: strings.TrimSuffix(filepath.Base(file), ".parquet")}
-		for h, err := range data.ReadTable[head](dir, "activations/"+t.name) {
+	for _, name := range tables {
+		t := stateTable{name: path.Base(name)}
+		for h, err := range data.ReadTable[head](dir, name) {
 			if err != nil {
 				return nil, dataError(err)
 			}

@@ -22,7 +22,11 @@ import (
 // last prompt lacks one, and returns the values of the others by array.
 func statesFolder(t *testing.T) (dir string, prompts []string, want map[string][]float32) {
 	t.Helper()
-	dir, want = t.TempDir(), map[string][]float32{}
+	// Its name would be a pattern that does not match it.
+	dir, want = filepath.Join(t.TempDir(), "s[t]*tes"), map[string][]float32{}
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
 	var all []data.Prompt
 	for i, id := range []string{"r1", "r2", "r3"} {
 		all = append(all, data.Prompt{ID: data.Digest(i), RequestID: id, Variant: data.Base, Phase: data.Respond})

@@ -27,6 +27,7 @@ type extractOptions struct {
 	anchors  []string
 	layers   []int
 	half     bool
+	quiet    bool
 	json     bool
 }
 
@@ -73,6 +74,7 @@ keeps 11 significant bits of 24.`,
 	fs.StringSliceVar(&o.anchors, "anchors", nil, "positions: inst, post, post-2 …, mean, all (default inst,post)")
 	fs.IntSliceVar(&o.layers, "layers", nil, "blocks from 0; -1 is the token embedding (default all blocks)")
 	fs.BoolVar(&o.half, "half", false, "write float16 instead of float32; values beyond 65504 are refused")
+	fs.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
 	fs.BoolVar(&o.json, "json", false, "print what was found in the activations as JSON")
 	return c
 }
@@ -181,10 +183,14 @@ func extract(ctx context.Context, e *env, dir string, prompts []data.Prompt, pla
 	}()
 	var report probes.ExtractReport
 	var tokens []data.PromptTokens
-	rows := probes.Extract(ctx, engine, prompts, probes.ExtractOptions{
+	options := probes.ExtractOptions{
 		Layers: o.layers, Anchors: o.anchors, Report: &report, Store: kept{parts},
 		Tokens: func(t data.PromptTokens) { tokens = append(tokens, t) },
-	})
+	}
+	if !o.quiet {
+		options.Progress = newPace(e, "prompts").at
+	}
+	rows := probes.Extract(ctx, engine, prompts, options)
 	layers := len(o.layers)
 	if layers == 0 {
 		layers = info.Blocks

@@ -105,7 +105,7 @@ type keptRun struct {
 // openKept reads a run with activations, or a folder of demur extract --requests.
 func openKept(e *env, dir string, o fitOptions, fold analysis.Fold) (*keptRun, error) {
 	k := &keptRun{dir: dir, label: filepath.Base(filepath.Clean(dir)), prompts: make(map[string]data.Prompt)}
-	tables, err := filepath.Glob(filepath.Join(dir, "activations", "*.parquet"))
+	tables, err := data.LayerTables(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -458,10 +458,9 @@ func withTwin(ctx context.Context, e *env, file models.File, plan protocol.Plan,
 }
 
 // activationTables yields the rows of all layers.
-func activationTables(dir string, files []string) iter.Seq2[data.Activation, error] {
+func activationTables(dir string, tables []string) iter.Seq2[data.Activation, error] {
 	return func(yield func(data.Activation, error) bool) {
-		for _, file := range files {
-			name := "activations/" + strings.TrimSuffix(filepath.Base(file), ".parquet")
+		for _, name := range tables {
 			for row, err := range data.ReadTable[data.Activation](dir, name) {
 				if !yield(row, err) || err != nil {
 					return

@@ -128,7 +128,8 @@ Exit codes:
   4    a threshold given by a flag is not met
   5    engine or model not available
   6    an integrity check failed
-  130  interrupted; what was finished is kept`,
+  130  interrupted; what was finished is kept
+  141  whoever read the output, such as head, has gone`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"maps"
 	"os"
@@ -386,7 +387,10 @@ func sequence[T any](rows []T) iter.Seq2[T, error] {
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
 	if err != nil {
-		return err
+		if p := (*fs.PathError)(nil); errors.As(err, &p) {
+			err = p.Err // it names the file that was to be there for a moment
+		}
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	err = errors.Join(write(f), f.Sync(), f.Close())
 	if err == nil {

@@ -267,7 +267,7 @@ func openSteered(e *env, dir string, o steerOptions, fold analysis.Fold) (*steer
 	if o.vector != "" {
 		return s, nil
 	}
-	tables, err := filepath.Glob(filepath.Join(dir, "activations", "*.parquet"))
+	tables, err := data.LayerTables(dir)
 	if err != nil || len(tables) == 0 {
 		return nil, usage(withHint(fmt.Errorf("%s holds no activations", dir), "demur extract "+dir+" --model FILE.gguf writes them"))
 	}
@@ -653,19 +653,8 @@ func (s *steered) run(ctx context.Context, e *env, engine probes.SteerEngine, op
 	}
 	options.Done = func(unit string) bool { return done[unit] }
 	options.Report = &notes
-	started, shown := time.Now(), time.Now().Add(-50*time.Second)
-	fresh := 0
-	options.Progress = func(n, of int) {
-		if fresh++; o.quiet || time.Since(shown) < time.Minute {
-			return
-		}
-		shown = time.Now()
-		line := fmt.Sprintf("%d of %d units", n, of)
-		if fresh > 3+len(done) {
-			left := time.Since(started) / time.Duration(fresh-len(done)) * time.Duration(of-n)
-			line += ", about " + roughly(left) + " left"
-		}
-		e.say("%s", line)
+	if !o.quiet {
+		options.Progress = newPace(e, "units").at
 	}
 	write := func() error {
 		return data.WriteTable(dir, data.Steering, sequence(rows))

@@ -297,7 +297,7 @@ func startTransformers(ctx context.Context, o options, model, dtype string, pref
 	}
 	s.prompts = len(some.IDs)
 	s.c = exec.CommandContext(ctx, o.extract.transformers, args...)
-	s.c.Env = append(os.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(o.threads), "PYTHONWARNINGS=ignore", "TRANSFORMERS_VERBOSITY=error")
+	s.c.Env = append(os.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(o.threads), "PYTHONWARNINGS=ignore", "TQDM_DISABLE=1", "TRANSFORMERS_VERBOSITY=error")
 	s.c.Stderr = os.Stderr
 	var err error
 	if s.in, err = s.c.StdinPipe(); err != nil {
