@@ -738,6 +738,9 @@ func writeSteering(w io.Writer, r *probes.SteerReport) {
 		if v.Dose != nil {
 			dose = strconv.FormatFloat(*v.Dose, 'g', -1, 64)
 		}
+		if v.Operation == data.SteerAblateWriters {
+			name, dose = name+" where written", data.SteerAblate
+		}
 		fmt.Fprintf(w, "%-34s %6s %6s  %-22s %7s %8s %6s %6s %7s %7s\n", name, dose, ratio, valueText(v.All.Refusal), shortValue(v.Harmful.Refusal, 3), shortValue(v.Harmless.Refusal, 3),
 			shortValue(v.All.Degenerate, 3), shortValue(v.All.Harm, 2), shortValue(v.All.LogitShift, 2), shortValue(v.Harmless.KL, 3))
 	}
