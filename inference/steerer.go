@@ -33,8 +33,8 @@ type Steering struct {
 	AblateWriters []float32 `json:"ablate_writers,omitempty"`
 }
 
-// Empty says whether s changes nothing because it names no block and no direction. A nil Steering
-// is empty.
+// Empty says whether s changes nothing because it names no block and no direction.
+// A nil Steering is empty.
 func (s *Steering) Empty() bool {
 	return s == nil || len(s.Add) == 0 && len(s.Ablate) == 0 && s.AblateWriters == nil
 }

@@ -321,10 +321,10 @@ func (s *steering) run(yield func([]data.Steered, error) bool) (err error) {
 	}
 	for _, l := range s.levers.Levers {
 		for _, fold := range l.Folds {
+			if len(fold) > 1 && slices.Contains(s.o.Operations, AblateWriters) {
+				return fmt.Errorf("%s has a vector for each of %d blocks, and one only can be taken out of what all blocks write", l, len(fold))
+			}
 			for _, v := range fold {
-				if len(fold) > 1 && slices.Contains(s.o.Operations, AblateWriters) {
-					return fmt.Errorf("%s has a vector for each of %d blocks, and one only can be taken out of what all blocks write", l, len(fold))
-				}
 				if s.o.Unit == data.UnitNorm && v.Norm == 0 && slices.Contains(s.o.Operations, data.SteerAdd) {
 					return fmt.Errorf("the mean length of the stream is not known for %s: give doses in class gaps", l)
 				}

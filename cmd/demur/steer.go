@@ -80,7 +80,8 @@ of the mean difference in the table that demur fit wrote. Names are those of dem
 fit, also refusal-at-equal-harm and harm-at-equal-refusal, which hold the other
 constant. With --control-vector, a file takes the place of the fit.
 
-All of it happens in memory. --save writes a direction as a control-vector file;
+All of it happens in memory, but that ablate-writers needs a small adapter file in
+the temporary folder for the moment in which llama.cpp reads it. --save writes a direction as a control-vector file;
 demur writes no model whose safety was removed.`,
 		Example: `  demur steer runs/smol --model SmolLM2-135M-Instruct.Q4_1.gguf --limit 30
   demur steer runs/smol --model SmolLM2-135M-Instruct.Q4_1.gguf --targets refusal@14/post --doses 0.5,1,2

@@ -750,11 +750,11 @@ func (c *conformance) vectors() (tried, error) {
 		return tried{}, notApplicable("there is one block only")
 	}
 	s := c.trials(1, blocks)
-	written, logits, err := c.steered(newSteering(s, blocks, width, false, nil))
+	written, logits, err := c.steered(newSteering(s, blocks, width, false))
 	if err != nil {
 		return tried{}, err
 	}
-	added, others, err := c.steered(newSteering(s, blocks, width, true, nil))
+	added, others, err := c.steered(newSteering(s, blocks, width, true))
 	if err != nil {
 		return tried{}, err
 	}
@@ -782,7 +782,7 @@ func (c *conformance) tail() (tried, error) {
 	if blocks < 3 {
 		return tried{}, notApplicable("it takes three blocks")
 	}
-	all, one := newSteering(c.trials(1, blocks), blocks, width, true, nil), newSteering(c.trials(1, 2), blocks, width, true, nil)
+	all, one := newSteering(c.trials(1, blocks), blocks, width, true), newSteering(c.trials(1, 2), blocks, width, true)
 	_, want, err := c.steered(one)
 	if err != nil {
 		return tried{}, err
@@ -827,7 +827,7 @@ func (c *conformance) first() (tried, error) {
 	if err := errors.Join(err, e.steer(c.w.a, nil)); err != nil {
 		return tried{}, err
 	}
-	states, logits, err := c.steered(newSteering(&inference.Steering{Add: map[int][]float32{0: v}}, blocks, width, true, nil))
+	states, logits, err := c.steered(newSteering(&inference.Steering{Add: map[int][]float32{0: v}}, blocks, width, true))
 	if err != nil {
 		return tried{}, err
 	}

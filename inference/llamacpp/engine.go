@@ -513,6 +513,9 @@ func (e *Engine) newArenaWith(streams, cells int, separate bool, t *tap, set fun
 		return nil, errors.Join(fmt.Errorf("llama.cpp made a context of %d × %d cells where %d × %d were wanted", llama.NSeqMax(ctx), a.cells, streams, cells), a.close())
 	}
 	if err := e.setAdapters(a, e.adapters()); err != nil {
+		if e.adapter != 0 {
+			err = fmt.Errorf("with adapter %s: %w", e.o.Adapter, err)
+		}
 		return nil, errors.Join(err, a.close())
 	}
 	if t == nil {

@@ -37,24 +37,15 @@ type edit struct {
 }
 
 // newSteering makes s ready. With vectors, additions are control vectors where
-// they can be. w takes out what the blocks write along s.AblateWriters.
-func newSteering(s *inference.Steering, blocks, width int, vectors bool, w *ablater) *steering {
+// they can be. An ablater of s.AblateWriters is not made here.
+func newSteering(s *inference.Steering, blocks, width int, vectors bool) *steering {
 	if s.Empty() {
 		return nil
 	}
-	x := &steering{edits: make([]*edit, blocks), ablater: w}
-	empty := w == nil
+	x := &steering{edits: make([]*edit, blocks)}
+	empty := s.AblateWriters == nil
 	for l, v := range s.Ablate {
-		size := 0.0
-		for _, c := range v {
-			size += float64(c) * float64(c)
-		}
-		size = math.Sqrt(size)
-		along := make([]float64, width)
-		for i, c := range v {
-			along[i] = float64(c) / size
-		}
-		x.edits[l] = &edit{along: along}
+		x.edits[l] = &edit{along: unitVector(v)}
 		empty = false
 	}
 	for l, v := range s.Add {
@@ -78,6 +69,20 @@ func newSteering(s *inference.Steering, blocks, width int, vectors bool, w *abla
 		return nil
 	}
 	return x
+}
+
+// unitVector returns a vector of length 1 in the direction of v.
+func unitVector(v []float32) []float64 {
+	size := 0.0
+	for _, c := range v {
+		size += float64(c) * float64(c)
+	}
+	size = math.Sqrt(size)
+	u := make([]float64, len(v))
+	for i, c := range v {
+		u[i] = float64(c) / size
+	}
+	return u
 }
 
 // writes says whether a callback is needed.
@@ -124,8 +129,7 @@ func (e *Engine) Steer(ctx context.Context, s *inference.Steering) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := s.Check(e.info.Blocks, e.info.Width)
-	if err != nil {
+	if err := s.Check(e.info.Blocks, e.info.Width); err != nil {
 		return fmt.Errorf("steer: %w", err)
 	}
 	if !s.Empty() && !e.steers {
@@ -134,15 +138,14 @@ func (e *Engine) Steer(ctx context.Context, s *inference.Steering) error {
 		}
 		e.steers = true
 	}
-	var w *ablater
-	if !s.Empty() && s.AblateWriters != nil {
-		if x := e.steering; x != nil && x.ablater != nil && slices.Equal(x.ablater.direction, s.AblateWriters) {
-			w = x.ablater
-		} else if w, err = e.ablateWriters(ctx, s.AblateWriters); err != nil {
+	x := newSteering(s, e.info.Blocks, e.info.Width, e.vectors)
+	if x != nil && s.AblateWriters != nil {
+		var err error
+		if x.ablater, err = e.ablateWriters(ctx, s.AblateWriters); err != nil {
 			return fmt.Errorf("steer: %w", err)
 		}
 	}
-	return e.setSteering(newSteering(s, e.info.Blocks, e.info.Width, e.vectors, w))
+	return e.setSteering(x)
 }
 
 // setSteering puts x in force. What was computed before is forgotten.
@@ -153,18 +156,17 @@ func (e *Engine) setSteering(x *steering) error {
 	before := e.steering
 	e.steering = x
 	e.prefixes = prefixes{}
-	var err error
-	if before.adapter() != x.adapter() {
-		err = e.closeArenas() // a context keeps its adapters
-	} else {
-		err = e.resteer()
+	another := before.adapter() != x.adapter()
+	again := e.resteer
+	if another {
+		again = e.closeArenas // a context keeps its adapters
 	}
-	if err != nil {
+	if err := again(); err != nil {
 		// New contexts are steered as they were before.
 		e.steering = before
 		return errors.Join(fmt.Errorf("steer: %w", err), e.closeArenas())
 	}
-	if before.adapter() != x.adapter() && before != nil {
+	if another && before != nil {
 		before.ablater.free()
 	}
 	return nil
@@ -237,7 +239,7 @@ func (e *Engine) checkSteering(ctx context.Context, w *viewer) error {
 	}
 	// What is written after block 0 stands there, bit for bit, and reaches block 1.
 	v := trialVector(base[0], width, 0)
-	written, err := states(newSteering(&inference.Steering{Add: map[int][]float32{0: v}}, blocks, width, false, nil))
+	written, err := states(newSteering(&inference.Steering{Add: map[int][]float32{0: v}}, blocks, width, false))
 	switch {
 	case err != nil:
 		return err
@@ -251,13 +253,13 @@ func (e *Engine) checkSteering(ctx context.Context, w *viewer) error {
 		for l := 1; l < blocks; l++ {
 			s.Add[l] = trialVector(base[l], width, l)
 		}
-		if written, err = states(newSteering(s, blocks, width, false, nil)); err != nil {
+		if written, err = states(newSteering(s, blocks, width, false)); err != nil {
 			return err
 		}
 		if !slices.Equal(written[1], plus(base[1], s.Add[1])) {
 			return cannot("what is written after block 1 does not stand there")
 		}
-		added, err := states(newSteering(s, blocks, width, true, nil))
+		added, err := states(newSteering(s, blocks, width, true))
 		if err != nil {
 			return err
 		}

@@ -272,7 +272,7 @@ func TestAblateWriters(t *testing.T) {
 				r[i] -= x
 			}
 			before := written(r)
-			embedded := activate(t, e, job)[:len(ids)]
+			embedded := rows[:len(ids)]
 			steer(t, e, &inference.Steering{AblateWriters: r})
 			after := written(r)
 			bound := 1e-5

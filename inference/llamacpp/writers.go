@@ -81,15 +81,7 @@ func (e *Engine) unreached(w *weights) string {
 
 // newAblater makes the ablater of a direction.
 func (e *Engine) newAblater(ctx context.Context, w *weights, direction []float32) (*ablater, error) {
-	size := 0.0
-	for _, v := range direction {
-		size += float64(v) * float64(v)
-	}
-	size = math.Sqrt(size)
-	x := &ablater{direction: slices.Clone(direction), unit: make([]float64, len(direction))}
-	for i, v := range direction {
-		x.unit[i] = float64(v) / size
-	}
+	x := &ablater{direction: slices.Clone(direction), unit: unitVector(direction)}
 	dir, err := os.MkdirTemp("", "demur-ablate-")
 	if err != nil {
 		return nil, err
@@ -239,9 +231,12 @@ func (e *Engine) ablated(ctx context.Context, w *viewer, x *ablater) (ablation, 
 	return a, err
 }
 
-// ablateWriters makes the ablater of a direction. The first one of an engine is
-// tried.
+// ablateWriters makes the ablater of a direction, or returns the one in force where
+// it is of the same. The first one of an engine is tried.
 func (e *Engine) ablateWriters(ctx context.Context, direction []float32) (*ablater, error) {
+	if x := e.steering; x != nil && x.ablater != nil && slices.Equal(x.ablater.direction, direction) {
+		return x.ablater, nil
+	}
 	file, facts, err := find(e.o.Model)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,8 @@ type options struct {
 }
 
 // fractionOf returns n for a side that runs every n-th request. Where many answers
-// are decoded together there are to be enough of them: twice as many as elsewhere.
+// are decoded together there are to be enough of them: beyond a fifth of the
+// requests, twice as many as elsewhere.
 func (o options) fractionOf(side string) int {
 	if o.fraction > 5 && (side == "server" || side == "server_n" || side == "bare") {
 		return o.fraction / 2
