@@ -270,22 +270,30 @@ func (c *child) next(ctx context.Context, limit time.Duration) (message, error) 
 // patience is how many times the limit a silent child is given while it computes.
 const patience = 4
 
+const (
+	// clockTick is the step in which the system counts a process's time.
+	clockTick = 10 * time.Millisecond
+	// idleTicks is what a sleeping child may use of it in a window.
+	idleTicks = 2
+)
+
 // nextOfUnit is next for a child at work. Silence is not enough to call it hung:
 // a long prompt of a large model on a small machine takes many minutes without a
 // token. So a child that uses the processor is given patience times the limit,
-// one that does not is not.
+// one that does not is not. Its runtime uses a little even while it sleeps, and
+// the clock steps by clockTick: up to idleTicks of it are no computing.
 func (c *child) nextOfUnit(ctx context.Context, limit time.Duration) (message, error) {
 	for n := 1; ; n++ {
 		m, err := c.next(ctx, limit)
 		if err != errSilent || n == patience {
 			return m, err
 		}
-		window := min(limit/4, 5*time.Second)
+		window := min(limit/2, 5*time.Second)
 		before, known := cpuTime(c.cmd.Process.Pid)
 		if m, err = c.next(ctx, window); err != errSilent {
 			return m, err
 		}
-		if used, _ := cpuTime(c.cmd.Process.Pid); !known || used-before < window/100 {
+		if used, _ := cpuTime(c.cmd.Process.Pid); !known || used-before < max(window/100, idleTicks*clockTick) {
 			return m, errSilent
 		}
 	}

@@ -55,7 +55,7 @@ func cpuTime(pid int) (used time.Duration, known bool) {
 		if err != nil {
 			return 0, false
 		}
-		used += time.Duration(n) * 10 * time.Millisecond
+		used += time.Duration(n) * clockTick
 	}
 	return used, true
 }
