@@ -65,13 +65,17 @@ func cachedPhantom(spec phantom.Spec) (string, error) {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, file.Bytes()) {
 		return path, nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	err = os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = writeFile(path, func(w io.Writer) error {
+			_, err := w.Write(file.Bytes())
+			return err
+		})
+	}
+	if err != nil {
 		return "", withHint(fmt.Errorf("phantom: %w", err), "set XDG_CACHE_HOME to a folder that can be written")
 	}
-	return path, writeFile(path, func(w io.Writer) error {
-		_, err := w.Write(file.Bytes())
-		return err
-	})
+	return path, nil
 }
 
 func newModelsPhantom(e *env) *cobra.Command {

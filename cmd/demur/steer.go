@@ -106,7 +106,7 @@ demur writes no model whose safety was removed.`,
 	fs.StringVar(&o.requests, "requests", "", "steer these requests instead of the run's: a file, or built-in: demo, all")
 	fs.StringVarP(&o.out, "out", "o", "", "folder for the tables of --requests (default the run)")
 	fs.StringSliceVar(&o.variants, "variants", []string{data.Base}, "wordings to steer; \"all\" for all")
-	fs.IntVar(&o.limit, "limit", 0, "steer at most N requests, spread evenly over the set (0: all)")
+	fs.Var((*limitValue)(&o.limit), "limit", "steer at most N requests, spread evenly over the set")
 	fs.Float64SliceVar(&o.doses, "doses", []float64{-4, -2, -1, -0.5, 0.5, 1, 2, 4}, "of what is added")
 	fs.Float64SliceVar(&o.control, "control-doses", nil, "of the controls (default the same)")
 	fs.StringVar(&o.unit, "unit", data.UnitGap, "of the doses: gap, the distance of the class means, or norm, the mean length of the stream")
@@ -221,8 +221,6 @@ func (o steerOptions) steering() (probes.SteerOptions, error) {
 		return s, errors.New("--convention and --layers are of a control-vector file; name it with --control-vector")
 	case o.unit != data.UnitGap && o.unit != data.UnitNorm:
 		return s, fmt.Errorf("unit %q is neither gap nor norm", o.unit)
-	case o.limit < 0:
-		return s, fmt.Errorf("limit %d is negative", o.limit)
 	}
 	return s, s.Samplings[0].Validate()
 }
