@@ -55,28 +55,46 @@ func mustRun(t *testing.T, args ...string) {
 	}
 }
 
-// killUntilDone starts demur again and again and kills it (SIGKILL) at a random
-// moment up to most after its start, kills times; then lets it end. It returns
-// how many kills struck a run that was going on.
-func killUntilDone(t *testing.T, r *rand.Rand, kills int, least, most time.Duration, args ...string) int {
+// killed runs demur in dir until kills have struck it, each (SIGKILL) at a random
+// moment between least and most after a start. What was struck goes on with the
+// next start; a run that came to its end is compared with the undisturbed one,
+// and another begun. args makes the command of a run folder; most 0 is half of an
+// undisturbed run, and least a twentieth.
+func killed(t *testing.T, r *rand.Rand, kills int, least, most time.Duration, dir string, args func(out string) []string) {
 	t.Helper()
-	struck := 0
-	for range kills {
-		c, said := start(t, args...)
-		time.Sleep(least + time.Duration(r.Int64N(int64(most-least))))
-		// Only the process itself is killed: its engine's process must notice.
-		err := c.Process.Kill()
-		werr := c.Wait()
-		var exit *exec.ExitError
-		switch {
-		case errors.As(werr, &exit) && exit.Sys().(syscall.WaitStatus).Signaled():
-			struck++
-		case werr != nil:
-			t.Fatalf("demur ended with %v before it was killed (%v):\n%s", werr, err, said())
-		}
+	began := time.Now()
+	mustRun(t, args("whole")...)
+	whole := time.Since(began)
+	if most == 0 {
+		least, most = whole/20, whole/2
 	}
-	mustRun(t, args...)
-	return struck
+	struck, runs, missed := 0, 0, 0
+	for ; struck < kills; runs++ {
+		out := fmt.Sprintf("killed-%d", runs)
+		for ended := false; !ended && struck < kills; {
+			c, said := start(t, args(out)...)
+			time.Sleep(least + time.Duration(r.Int64N(int64(most-least))))
+			// Only the process itself is killed: its engine's process must notice.
+			c.Process.Kill()
+			err := c.Wait()
+			var exit *exec.ExitError
+			switch {
+			case errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled():
+				struck++
+			case err != nil:
+				t.Fatalf("demur ended with %v before it was killed:\n%s", err, said())
+			default:
+				ended = true
+				missed++
+			}
+		}
+		if missed > kills {
+			t.Fatalf("%d runs were struck %d times only: they end before they are killed", runs, struck)
+		}
+		mustRun(t, args(out)...)
+		sameTables(t, filepath.Join(dir, out), filepath.Join(dir, "whole"))
+	}
+	t.Logf("%d kills struck %d runs that were going on; an undisturbed run takes %v", struck, runs, whole.Round(time.Millisecond))
 }
 
 // sameTables compares every table of two runs byte for byte, attempts apart.
@@ -142,17 +160,11 @@ func TestKilledRunEqualsUndisturbedOne(t *testing.T) {
 	args := func(out string) []string {
 		return []string{"run", "--engine", "scripted", "--model", script, "--requests", requests, "--out", filepath.Join(dir, out), "--quiet", "--no-check", "--no-report"}
 	}
-	mustRun(t, args("whole")...)
 	kills := 25
 	if os.Getenv("DEMUR_LONG") != "" {
 		kills = 200
 	}
-	struck := killUntilDone(t, rand.New(rand.NewPCG(1, 0)), kills, 5*time.Millisecond, 120*time.Millisecond, args("killed")...)
-	t.Logf("%d of %d kills struck a run that was going on", struck, kills)
-	if struck < kills/4 {
-		t.Errorf("only %d of %d kills struck: the test shows nothing", struck, kills)
-	}
-	sameTables(t, filepath.Join(dir, "killed"), filepath.Join(dir, "whole"))
+	killed(t, rand.New(rand.NewPCG(1, 0)), kills, 5*time.Millisecond, 120*time.Millisecond, dir, args)
 }
 
 // TestKilledRunOnRealWeights does the same on llama.cpp with SmolLM2: several
@@ -169,12 +181,7 @@ func TestKilledRunOnRealWeights(t *testing.T) {
 			"--predict-max-tokens", "32", "--pack", "2", "--ctx", "512", "--out", filepath.Join(dir, out), "--quiet", "--no-check", "--no-report",
 		}
 	}
-	began := time.Now()
-	mustRun(t, args("whole")...)
-	whole := time.Since(began)
-	struck := killUntilDone(t, rand.New(rand.NewPCG(2, 0)), 20, whole/20, whole/2, args("killed")...)
-	t.Logf("%d of 20 kills struck a run that was going on; an undisturbed run takes %v", struck, whole.Round(time.Second))
-	sameTables(t, filepath.Join(dir, "killed"), filepath.Join(dir, "whole"))
+	killed(t, rand.New(rand.NewPCG(2, 0)), 20, 0, 0, dir, args)
 }
 
 // testModel returns the file of the small real model, or skips.
