@@ -184,7 +184,10 @@ func ollamaSpec(ctx context.Context, e *env, plan *protocol.Plan, s engineSpec) 
 	}
 	file, err := models.Resolve(ctx, models.OllamaPrefix+s.ServerModel, models.Options{})
 	if err != nil {
-		e.say("the model's file cannot be read here, so the server's own template is used (for demur to render, set OLLAMA_MODELS to the folder of the server's models): %v", err)
+		e.say("the model's file cannot be read here, so the server's own template is used: %v", err)
+		if hint := hintOf(modelError(err)); hint != "" {
+			e.say("hint: %s", hint)
+		}
 		return s, nil
 	}
 	if facts, err := models.ReadFacts(file); err == nil && facts.Template == "" && s.ChatTemplate == "" {

@@ -163,16 +163,21 @@ func wrapArgs(c *cobra.Command) {
 	}
 }
 
+// hintOf returns what the user can do about an error, "" if nothing is known.
+func hintOf(err error) string {
+	var h worker.Hinter
+	if errors.As(err, &h) {
+		return h.Hint()
+	}
+	return ""
+}
+
 // report prints an error for a person and returns the exit code.
 func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
-	code, hint := exitCode(err), ""
-	var h worker.Hinter
-	if errors.As(err, &h) {
-		hint = h.Hint()
-	}
+	code, hint := exitCode(err), hintOf(err)
 	message := err.Error()
 	if errors.Is(err, context.Canceled) && !errors.As(err, new(*coded)) {
 		message = "stopped before the end"
