@@ -47,6 +47,7 @@ type options struct {
 	rounds      int
 	requests    int
 	tokens      int
+	pack        int
 	fraction    int // peers run every n-th request, other ones in each round
 	threads     int
 	ollama      string
@@ -76,6 +77,7 @@ func parse() (options, error) {
 	flag.IntVar(&o.rounds, "rounds", 3, "interleaved rounds; medians are reported")
 	flag.IntVar(&o.requests, "requests", 20, "requests, spread over topics and levels")
 	flag.IntVar(&o.tokens, "tokens", 128, "tokens a response may have")
+	flag.IntVar(&o.pack, "pack", 0, "requests in a unit of demur's (0: its default)")
 	flag.IntVar(&o.fraction, "fraction", 5, "peers run every n-th request only, other ones in each round (1: all)")
 	flag.IntVar(&o.threads, "threads", 0, "threads of every side (0: one per core)")
 	flag.StringVar(&o.ollama, "ollama", "", "address of a running Ollama server")
@@ -118,7 +120,20 @@ type modelResult struct {
 	OfSums       map[string]float64 `json:"ratios_of_sums"`    // demur's trials a minute over all rounds by the peer's
 	RowsSaved    float64            `json:"rows_saved"`
 	PromptRatio  float64            `json:"prompt_tokens_ratio"`
-	DecodeVsBare []float64          `json:"decode_vs_bare_rounds"`
+	Bare         []bareMeasurement  `json:"decode_vs_bare_rounds"`
+}
+
+// A bareMeasurement is a run of some units in this process, and the bare decode of
+// batches of the same row counts. All times are in seconds.
+type bareMeasurement struct {
+	Ratio   float64 `json:"ratio"` // bare ÷ whole
+	Whole   float64 `json:"whole_s"`
+	Bare    float64 `json:"bare_s"`
+	Prompts float64 `json:"prompts_s"` // of whole: evaluating prompts
+	Rows    float64 `json:"rows_s"`    // of whole: decoding rows
+	Drawing float64 `json:"drawing_s"` // of whole: drawing tokens
+
+	Histogram map[int]int64 `json:"row_histogram"` // rows of a batch → batches
 }
 
 func run(ctx context.Context) error {
@@ -219,12 +234,13 @@ func measureModel(ctx context.Context, o options, path string) (*modelResult, er
 			r.add(m)
 		}
 		if slices.Contains(o.sides, "bare") {
-			ratio, err := measureBare(ctx, o, path, work.every(o.fractionOf("bare"), round))
+			m, err := measureBare(ctx, o, path, work.every(o.fractionOf("bare"), round))
 			if err != nil {
 				return nil, fmt.Errorf("bare: %w", err)
 			}
-			fmt.Fprintf(os.Stderr, "bench: %-22s decode rows/s against bare: %.3f\n", r.Model, ratio)
-			r.DecodeVsBare = append(r.DecodeVsBare, ratio)
+			fmt.Fprintf(os.Stderr, "bench: %-34s round %d  bare      %.1f s against %.1f s whole: %.3f; of the whole %.1f s prompts, %.1f s rows, %.1f s drawing\n",
+				r.Model, round+1, m.Bare, m.Whole, m.Ratio, m.Prompts, m.Rows, m.Drawing)
+			r.Bare = append(r.Bare, m)
 		}
 	}
 	return r, nil
@@ -284,9 +300,13 @@ func (r *modelResult) put(result map[string]any, suffix string, o options) {
 	result["rows_saved"+suffix] = r.RowsSaved
 	result["prompt_tokens_ratio"+suffix] = r.PromptRatio
 	fmt.Fprintf(os.Stderr, "bench: rows_saved%s = %.3f, prompt_tokens_ratio%s = %.3f\n", suffix, r.RowsSaved, suffix, r.PromptRatio)
-	if len(r.DecodeVsBare) > 0 {
-		result["decode_vs_bare"+suffix] = median(r.DecodeVsBare)
-		fmt.Fprintf(os.Stderr, "bench: decode_vs_bare%s = %.3f\n", suffix, median(r.DecodeVsBare))
+	if len(r.Bare) > 0 {
+		var list []float64
+		for _, m := range r.Bare {
+			list = append(list, m.Ratio)
+		}
+		result["decode_vs_bare"+suffix] = median(list)
+		fmt.Fprintf(os.Stderr, "bench: decode_vs_bare%s = %.3f\n", suffix, median(list))
 	}
 	result["measured"+cmp.Or(suffix, "_q8_0")] = r
 }
@@ -326,7 +346,7 @@ func newPlan(o options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Limit = 0
+	p.Limit, p.Pack = 0, o.pack
 	return &plan{p, w.Requests}, nil
 }
 
@@ -339,10 +359,11 @@ func (p *plan) every(n, round int) *plan {
 	return q
 }
 
-// units returns the jobs of the plan, without grammar and exact readings, which
-// not every peer has.
-func (p *plan) units(o options) ([][]inference.Job, error) {
-	w, err := p.plan.Bind(inference.Info{}, p.requests, "", nil)
+// units returns the jobs of the plan for an engine, without grammar and exact
+// readings, which not every peer has.
+func (p *plan) units(o options, info inference.Info) ([][]inference.Job, error) {
+	info.Grammars, info.Scorer = false, false
+	w, err := p.plan.Bind(info, p.requests, "", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -373,22 +394,22 @@ func greedyOnce(all []data.Sampling) []data.Sampling {
 
 // measureBare measures the decode alone: demur's engine in this process on some
 // units, and then batches of the same row counts without drawing a token.
-func measureBare(ctx context.Context, o options, path string, p *plan) (float64, error) {
+func measureBare(ctx context.Context, o options, path string, p *plan) (bareMeasurement, error) {
 	e, err := llamacpp.Open(llamacpp.Options{Model: path, Context: p.plan.Context, Threads: o.threads})
 	if err != nil {
-		return 0, err
+		return bareMeasurement{}, err
 	}
 	defer e.Close()
-	units, err := p.units(o)
+	units, err := p.units(o, e.Info())
 	if err != nil {
-		return 0, err
+		return bareMeasurement{}, err
 	}
 	prompt, tokens, n := 0, 1, 0
 	began := time.Now()
 	for _, jobs := range units {
 		for a, err := range e.Generate(ctx, jobs) {
 			if err != nil {
-				return 0, err
+				return bareMeasurement{}, err
 			}
 			prompt += a.PromptTokens
 			n++
@@ -397,10 +418,15 @@ func measureBare(ctx context.Context, o options, path string, p *plan) (float64,
 			}
 		}
 	}
-	whole := time.Since(began)
-	bare, err := e.Bare(ctx, e.Counters().RowHistogram, prompt/n, tokens)
+	whole := time.Since(began).Seconds()
+	histogram, times := e.Counters().RowHistogram, e.Times()
+	bare, err := e.Bare(ctx, histogram, prompt/n, tokens)
 	if err != nil {
-		return 0, err
+		return bareMeasurement{}, err
 	}
-	return bare.Seconds() / whole.Seconds(), nil
+	return bareMeasurement{
+		Ratio: bare.Seconds() / whole, Whole: whole, Bare: bare.Seconds(),
+		Prompts: times.Prompt.Seconds(), Rows: times.Decode.Seconds(), Drawing: times.Sample.Seconds(),
+		Histogram: histogram,
+	}, nil
 }

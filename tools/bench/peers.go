@@ -91,7 +91,7 @@ func (l *loopPeer) measure(ctx context.Context, p *plan) (measurement, error) {
 		return measurement{}, err
 	}
 	defer e.Close()
-	units, err := p.units(l.o)
+	units, err := p.units(l.o, e.Info())
 	if err != nil {
 		return measurement{}, err
 	}
@@ -137,7 +137,7 @@ func (e *enginePeer) side() string { return e.name }
 func (e *enginePeer) close()       { e.engine.Close() }
 
 func (e *enginePeer) measure(ctx context.Context, p *plan) (measurement, error) {
-	units, err := p.units(e.o)
+	units, err := p.units(e.o, e.engine.Info())
 	if err != nil {
 		return measurement{}, err
 	}
@@ -250,7 +250,7 @@ type completion struct {
 }
 
 func (s *serverPeer) measure(ctx context.Context, p *plan) (measurement, error) {
-	units, err := p.units(s.s.o)
+	units, err := p.units(s.s.o, inference.Info{})
 	if err != nil {
 		return measurement{}, err
 	}
