@@ -98,6 +98,9 @@ func TestRefusalOfThePhantom(t *testing.T) {
 	if layers[1] > 0.9 || layers[2] < 0.97 {
 		t.Errorf("refusal at %s by layer: %.3f", probes.Post, layers)
 	}
+	for _, name := range []string{"length", "random directions", "selectivity"} {
+		t.Logf("%s: %s", name, show(control(t, r, name).Value))
+	}
 	if c := control(t, r, "length"); *c.Value.Value > 0.6 {
 		t.Errorf("length tells refusals: %s", show(c.Value))
 	}
@@ -257,7 +260,14 @@ func TestRandomLabels(t *testing.T) {
 	o.Methods, o.Penalties = []probes.Method{probes.MeanDifference, probes.Whitened, probes.Logistic}, []float64{0.1}
 	o.LogisticSite, o.Permutations = &probes.Site{Layer: 3, Anchor: probes.Post}, 19
 	r := must(t)(probes.Fit(rows, s.states, o))
+	// Random directions see something of what a state holds, but nothing of a coin.
+	random := control(t, r, "random directions")
+	t.Logf("random directions tell a coin with %s", show(random.Value))
+	if v := *random.Value.Value; v < 0.46 || v > 0.54 {
+		t.Errorf("random directions tell a coin with %s", show(random.Value))
+	}
 	for _, m := range r.Methods {
+		t.Logf("%s tells a coin with %s, p %.2f, over text %s", m.Method, show(m.Value), *m.P, show(m.Increment))
 		if *m.Value.Lo > 0.53 || *m.Value.Hi < 0.45 || *m.P < 0.05 || *m.Increment.Lo > 0.02 {
 			t.Errorf("%s: a coin is told with %s, p %v, increment %s", m.Method, show(m.Value), *m.P, show(m.Increment))
 		}
