@@ -2,7 +2,7 @@
 # Measures demur against its peers, side by side; see tools/bench/main.go. Writes
 # bench.json.
 #
-#   tools/bench.sh           within an hour on 2 fast cores, see FRACTION for slower ones
+#   tools/bench.sh           an hour where the machine is fast enough, see FRACTION
 #   tools/bench.sh --quick   under five minutes: one model, one round, a loop only
 #
 #   LLAMA_SERVER=FILE        also measures this llama-server (tools/llama-server.sh builds one)
@@ -10,7 +10,8 @@
 #                            has torch, transformers, accelerate and gguf
 #   DEMUR_ORGANISM=FILE      also measures on this small model that refuses
 #   ROUNDS=3                 interleaved rounds
-#   FRACTION=5               peers run every fifth request; 10 on a slow machine
+#   FRACTION=5               peers run every fifth request; by default 5, 10 or 20, by the
+#                            machine's speed, and it says how long it will take
 set -eu
 cd "$(dirname "$0")/.."
 GO=${GO:-go}
@@ -47,4 +48,4 @@ else
 	echo "bench: no Ollama server could be built and started; it is not measured" >&2
 fi
 bin/bench -q8_0 "$q8" -q4_1 "$q4" -f16 "$f16" -transformers "${TRANSFORMERS:-}" ${organism:+-organism "$organism"} \
-	-rounds "${ROUNDS:-3}" -fraction "${FRACTION:-5}" -ollama "$server" -llama-server "${LLAMA_SERVER:-}" ${BENCH_FLAGS:-}
+	-rounds "${ROUNDS:-3}" -fraction "${FRACTION:-0}" -ollama "$server" -llama-server "${LLAMA_SERVER:-}" ${BENCH_FLAGS:-}

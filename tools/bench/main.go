@@ -78,7 +78,7 @@ func parse() (options, error) {
 	flag.IntVar(&o.requests, "requests", 20, "requests, spread over topics and levels")
 	flag.IntVar(&o.tokens, "tokens", 128, "tokens a response may have")
 	flag.IntVar(&o.pack, "pack", 0, "requests in a unit of demur's (0: its default)")
-	flag.IntVar(&o.fraction, "fraction", 5, "peers run every n-th request only, other ones in each round (1: all)")
+	flag.IntVar(&o.fraction, "fraction", 0, "peers run every n-th request only, other ones in each round (1: all; 0: 5, 10 or 20, so that it ends within the hour if it can)")
 	flag.IntVar(&o.threads, "threads", 0, "threads of every side (0: one per core)")
 	flag.StringVar(&o.ollama, "ollama", "", "address of a running Ollama server")
 	flag.StringVar(&o.llamaServer, "llama-server", "", "llama-server binary")
@@ -92,8 +92,8 @@ func parse() (options, error) {
 	if o.threads == 0 {
 		o.threads = runtime.NumCPU()
 	}
-	if o.rounds < 1 || o.requests < 1 || o.tokens < 1 || o.fraction < 1 {
-		return o, errors.New("rounds, requests, tokens and fraction must be at least 1")
+	if o.rounds < 1 || o.requests < 1 || o.tokens < 1 || o.fraction < 0 || o.pack < 0 {
+		return o, errors.New("rounds, requests and tokens must be at least 1, fraction and pack at least 0")
 	}
 	if q8+q4+organism == "" {
 		return o, errors.New("no model is given: -q8_0, -q4_1 or -organism")
@@ -158,6 +158,12 @@ func run(ctx context.Context) error {
 		if path == "" {
 			continue
 		}
+		if o.fraction == 0 {
+			if err := o.chooseFraction(ctx, path); err != nil {
+				return fmt.Errorf("%s: %w", filepath.Base(path), err)
+			}
+			result["conditions"] = conditions(o)
+		}
 		each := o
 		if suffix == "_organism" {
 			// Its answers end when it has said what it has to say, so that some
@@ -175,6 +181,33 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// chooseFraction sets the fraction with which the bench ends within the hour, by
+// demur's speed on a fifth of the plan: a plan that takes t minutes makes a bench
+// of all sides and files take about rounds × t × (4.2 + 31/n + 14.5/m) + 13, where m
+// is fractionOf the sides that decode many answers together. The numbers are demur's
+// and the peers' times a file in docs/speed.md; the 13 are the side extract.
+func (o *options) chooseFraction(ctx context.Context, path string) error {
+	work, err := newPlan(*o)
+	if err != nil {
+		return err
+	}
+	m, _, err := measureDemur(ctx, *o, path, work.every(5, 0))
+	if err != nil {
+		return err
+	}
+	plan := float64(20*o.requests) / m.perMinute()
+	var minutes float64
+	for _, o.fraction = range []int{5, 10, 20} {
+		minutes = float64(o.rounds)*plan*(4.2+31/float64(o.fraction)+14.5/float64(o.fractionOf("bare"))) + 13
+		if minutes <= 60 {
+			break
+		}
+	}
+	fmt.Fprintf(os.Stderr, "bench: %.0f trials/min on a fifth of the plan: peers run every %d-th request; all sides on all three files would take about %.0f minutes\n",
+		m.perMinute(), o.fraction, minutes)
 	return nil
 }
 
