@@ -88,7 +88,6 @@ func NewStudy(rows []Row, states *States, o StudyOptions) (*Study, error) {
 	if s.level == 0 {
 		s.level = 0.95
 	}
-	skip := func(what string, err error) { s.Skipped = append(s.Skipped, what+": "+err.Error()) }
 	var few []error
 	for _, t := range o.Targets {
 		fit := o.Fit
@@ -101,7 +100,7 @@ func NewStudy(rows []Row, states *States, o StudyOptions) (*Study, error) {
 		}
 		r, err := Fit(rows, states, fit)
 		if errors.Is(err, ErrFew) {
-			skip("target "+t.Name, err)
+			s.Skipped = append(s.Skipped, errors.Unwrap(err).Error()) // it names the target
 			few = append(few, err)
 			continue
 		}
@@ -119,7 +118,7 @@ func NewStudy(rows []Row, states *States, o StudyOptions) (*Study, error) {
 	if err := s.geometry(rows, states, o.Fit.Seed); err != nil {
 		return nil, err
 	}
-	return s, s.act(rows, states, o, skip)
+	return s, s.act(rows, states, o)
 }
 
 // report returns that of a target, nil if there is none.
@@ -263,7 +262,7 @@ func (s *Study) geometry(rows []Row, states *States, seed uint64) error {
 }
 
 // act joins state, word and act, where the model did more than one thing.
-func (s *Study) act(rows []Row, states *States, o StudyOptions, skip func(string, error)) error {
+func (s *Study) act(rows []Row, states *States, o StudyOptions) error {
 	anchor := func(want string) string {
 		for _, site := range states.sites {
 			if site.Anchor == want && site.Layer >= 0 {
@@ -280,7 +279,7 @@ func (s *Study) act(rows []Row, states *States, o StudyOptions, skip func(string
 	}
 	a, err := StateWordAct(rows, states, ActOptions{HarmAnchor: anchor(Inst), RefusalAnchor: anchor(Post), Fit: fit})
 	if errors.Is(err, ErrFew) {
-		skip("state, word and act", err)
+		s.Skipped = append(s.Skipped, err.Error())
 		return nil
 	}
 	s.Act = a
