@@ -302,11 +302,7 @@ func startTransformers(ctx context.Context, o options, model, dtype string, pref
 	}
 	// As with the other peers, some of the prompts will do.
 	some := extractWork{}
-	every := 4
-	if o.fraction > 0 {
-		every = min(o.fraction, every)
-	}
-	for i := 0; i < len(work.IDs); i += every {
+	for i := 0; i < len(work.IDs); i += min(o.fraction, 4) {
 		some.IDs = append(some.IDs, work.IDs[i])
 		some.Positions = append(some.Positions, work.Positions[i])
 	}

@@ -141,6 +141,15 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	sweeps := slices.ContainsFunc(o.sides, func(side string) bool { return !strings.HasPrefix(side, "extract") })
+	if o.fraction == 0 {
+		o.fraction = 5
+		if path := cmp.Or(o.models[""], o.models["_q4_1"], o.models["_organism"]); sweeps {
+			if err := o.chooseFraction(ctx, path); err != nil {
+				return fmt.Errorf("%s: %w", filepath.Base(path), err)
+			}
+		}
+	}
 	result := map[string]any{"conditions": conditions(o)}
 	if q8 := o.models[""]; q8 != "" {
 		if err := measureExtract(ctx, o, q8, result); err != nil {
@@ -149,7 +158,7 @@ func run(ctx context.Context) error {
 		if err := writeJSON(o.out, result); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(o.sides, func(side string) bool { return !strings.HasPrefix(side, "extract") }) {
+		if !sweeps {
 			return nil
 		}
 	}
@@ -157,12 +166,6 @@ func run(ctx context.Context) error {
 		path := o.models[suffix]
 		if path == "" {
 			continue
-		}
-		if o.fraction == 0 {
-			if err := o.chooseFraction(ctx, path); err != nil {
-				return fmt.Errorf("%s: %w", filepath.Base(path), err)
-			}
-			result["conditions"] = conditions(o)
 		}
 		each := o
 		if suffix == "_organism" {
